@@ -1,0 +1,138 @@
+"""Canonical bytes: one value, one encoding, and a decoder that refuses every other spelling.
+
+Whatever is hashed, signed or sent is restricted RFC 8785 JSON: UTF-8, keys sorted, no white space, and only objects with
+printable-ASCII keys, arrays, strings, booleans, null and integers of magnitude below 2**53. There are no floats: a float
+is a string of its bits (`"f32:3f800000"`), because decimal renderings of one float differ between writers.
+
+No JSON decoder at hand is strict (duplicate keys, `1.0`, NaN, escapes), so decoding is: cap, parse, re-encode, compare.
+"""
+
+import hashlib
+import struct
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+
+from protocol.errors import ProtocolError, UsageError
+
+T = TypeVar("T")
+
+MAX_INTEGER = 2**53 - 1
+Hex32 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+"""A 32-byte digest as 64 lower-case hexadecimal digits."""
+Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_INTEGER)]
+"""A non-negative integer that every JSON implementation represents exactly."""
+
+
+class Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Base of every value type that travels: frozen, slotted, and closed to unknown fields."""
+
+
+_encoder = msgspec.json.Encoder(order="sorted")
+_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
+
+
+def encode(value: Any) -> bytes:
+    """Encodes plain data or a `Struct` canonically.
+
+    Args:
+        value: objects, arrays, strings, booleans, null, integers below 2**53, or Structs of these.
+
+    Raises:
+        UsageError: `unencodable`, if the value holds a float, a large integer or anything else outside the profile.
+    """
+    _refuse_unencodable(msgspec.to_builtins(value))
+    try:
+        return _encoder.encode(value)
+    except UnicodeEncodeError:
+        raise UsageError("unencodable", "a string holds a lone surrogate") from None
+
+
+def encode_trusted(value: Any) -> bytes:
+    """`encode` for values whose types already exclude what the profile forbids (hot paths: step records)."""
+    return _encoder.encode(value)
+
+
+def decode(data: bytes, kind: type[T], *, limit: int) -> T:
+    """Decodes bytes that must be the canonical encoding of one `kind`.
+
+    Args:
+        data: what the other side sent.
+        kind: the expected type, usually a `Struct`.
+        limit: cap in bytes; larger input is refused before it is parsed.
+
+    Raises:
+        ProtocolError: `too-large` or `not-canonical`.
+    """
+    if len(data) > limit:
+        raise ProtocolError("too-large", f"{len(data)} bytes where at most {limit} are allowed")
+    decoder = _decoders.get(kind)
+    if decoder is None:
+        decoder = _decoders[kind] = msgspec.json.Decoder(kind)
+    try:
+        value = decoder.decode(data)
+        again = _encoder.encode(value)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise ProtocolError("not-canonical", f"not a canonical {_name(kind)}: {error}") from None
+    if again != data:
+        raise ProtocolError("not-canonical", f"a {_name(kind)}, but not in its canonical encoding")
+    return value  # type: ignore[no-any-return]
+
+
+def _name(kind: Any) -> str:
+    return getattr(kind, "__name__", str(kind))
+
+
+def _refuse_unencodable(value: Any) -> None:
+    if value is None or isinstance(value, bool | str):
+        return
+    if isinstance(value, int):
+        if abs(value) > MAX_INTEGER:
+            raise UsageError("unencodable", f"the integer {value} is not below 2^53")
+    elif isinstance(value, list | tuple):
+        for item in value:
+            _refuse_unencodable(item)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            if not (isinstance(key, str) and key.isascii() and key.isprintable()):
+                raise UsageError("unencodable", f"the key {key!r} is not printable ASCII")
+            _refuse_unencodable(item)
+    else:
+        raise UsageError("unencodable", f"a {type(value).__name__} has no canonical encoding")
+
+
+def f32(value: float) -> str:
+    """The bits of a float32, big-endian: `1.0` is `"f32:3f800000"`."""
+    return "f32:" + struct.pack(">f", value).hex()
+
+
+def f64(value: float) -> str:
+    """The bits of a float64, big-endian: `1.0` is `"f64:3ff0000000000000"`."""
+    return "f64:" + struct.pack(">d", value).hex()
+
+
+def parse_float(text: str) -> float:
+    """The value of an `f32` or `f64` string.
+
+    Raises:
+        ProtocolError: `not-canonical`, for any other spelling.
+    """
+    kind, _, digits = text.partition(":")
+    layout = {"f32": (">f", 8), "f64": (">d", 16)}.get(kind)
+    if layout is None or len(digits) != layout[1] or digits.strip("0123456789abcdef"):
+        raise ProtocolError("not-canonical", f"{text[:40]!r} is not the bits of a float")
+    return float(struct.unpack(layout[0], bytes.fromhex(digits))[0])
+
+
+def tagged_hash(domain: str, *parts: bytes) -> bytes:
+    """SHA-256 over a domain and parts, each prefixed by its length, so that no two inputs share a preimage.
+
+    The preimage is `len(domain) || domain || len(part) || part ...`, lengths as unsigned 64-bit big-endian integers;
+    the domain is prefixed by `training-witness/v1/`. (C2SP's tuple hash is the pattern: plain concatenation is ambiguous.)
+    """
+    tag = b"training-witness/v1/" + domain.encode("ascii")
+    h = hashlib.sha256(len(tag).to_bytes(8, "big") + tag)
+    for part in parts:
+        h.update(len(part).to_bytes(8, "big"))
+        h.update(part)
+    return h.digest()
