@@ -40,11 +40,25 @@ def _usage(meaning: str, action: str) -> Code:
 
 CODES: Mapping[str, Code] = MappingProxyType(
     {
+        # manifest
+        "manifest": _malformed("a line of the manifest says something impossible"),
+        "program-source": _malformed("a source file is not the committed one", "ask the trainer for the committed sources"),
         # encoding
         "not-canonical": _malformed("the bytes are not the one canonical encoding of what they say"),
         "too-large": Code(
             "larger than the format's cap", EXIT_DIVERGED, 413, "ask the sender for a smaller artefact; nothing was read past the cap"
         ),
+        # statetree
+        "state-bytes": _wrong("the bytes of a tensor are not as long as its entry says"),
+        "state-root": _wrong("an opened state is not the committed one"),
+        "state-table": _malformed("a state table does not describe one training state"),
+        # corpus and schedule
+        "corpus-leaves": _malformed("the document leaves do not form one corpus"),
+        "corpus-root": _wrong("the documents are not the committed corpus"),
+        "empty-corpus": _usage("there is no sample to draw", "name a corpus with at least one sample (windows need `length` tokens)"),
+        "record-bytes": _wrong("opened record bytes are not the committed ones"),
+        "schedule": _usage("no such sample or batch", "use sample numbers below the corpus's sample count and a positive batch size"),
+        # encoding
         "unencodable": _usage("the value has no canonical encoding", "use objects, arrays, strings, booleans, null and integers below 2^53"),
     }
 )

@@ -1,0 +1,75 @@
+"""Which samples a step draws, and the seeds it starts from: pure functions of the manifest.
+
+An epoch visits every sample once. Sample `i` of `n` gets the `i`-th 64-bit big-endian word of SHAKE-256 over
+`H("schedule", seed, epoch)`, and the epoch's order is the samples sorted by `(word, i)`. Steps take `batch_size` samples one
+after another; the last batch of an epoch is short when the sizes do not divide. No library generator, no modulo bias, and a
+dozen lines in any language.
+
+Every random stream of a step starts from `H("seed", seed, step, rank, purpose)`. So the generators are not part of the state: a
+resume cannot lose them, and a step needs nothing but its number.
+"""
+
+import hashlib
+
+import numpy as np
+
+from protocol.encoding import tagged_hash
+from protocol.errors import UsageError
+from protocol.randomness import Stream
+
+MAX_SAMPLES = 1 << 31
+
+
+def epoch_order(seed: bytes, epoch: int, samples: int) -> np.ndarray:
+    """The order of one epoch: an int64 array of `samples` distinct indices.
+
+    Args:
+        seed: the run's 32-byte seed.
+        epoch: counted from 0.
+        samples: size of the corpus in samples; 8 bytes of memory each.
+    """
+    key = tagged_hash("schedule", seed, epoch.to_bytes(8, "big"))
+    words = np.frombuffer(hashlib.shake_256(key).digest(8 * samples), dtype=">u8").astype(np.uint64)
+    return np.argsort(words, kind="stable")
+
+
+class Schedule:
+    """The samples of every step.
+
+    Args:
+        seed: the run's 32-byte seed.
+        samples: number of samples in the corpus.
+        batch_size: samples a step.
+
+    Raises:
+        UsageError: `empty-corpus`, when there is nothing to draw.
+    """
+
+    def __init__(self, seed: bytes, samples: int, batch_size: int) -> None:
+        if samples < 1:
+            raise UsageError("empty-corpus", "the corpus holds no sample")
+        if samples > MAX_SAMPLES or batch_size < 1:
+            raise UsageError("schedule", f"cannot schedule {samples} samples in batches of {batch_size}")
+        self.seed, self.samples, self.batch_size = seed, samples, batch_size
+        self.steps_per_epoch = -(-samples // batch_size)
+        self._epoch = -1
+        self._order: list[int] = []
+
+    def indices(self, step: int) -> list[int]:
+        """Sample indices of `step` (counted from 1), in batch order."""
+        epoch, place = divmod(step - 1, self.steps_per_epoch)
+        if epoch != self._epoch:
+            self._order = epoch_order(self.seed, epoch, self.samples).tolist()
+            self._epoch = epoch
+        return self._order[place * self.batch_size : (place + 1) * self.batch_size]
+
+
+def probe_indices(seed: bytes, step: int, previous_root: bytes, samples: int, count: int) -> list[int]:
+    """Samples of the fingerprint's probe at `step`, drawn from a seed that holds the state root before the step."""
+    stream = Stream(tagged_hash("probe", seed, step.to_bytes(8, "big"), previous_root))
+    return [stream.below(samples) for _ in range(count)]
+
+
+def stream_seed(seed: bytes, step: int, rank: int, purpose: str) -> bytes:
+    """32 bytes that start one random stream of one step (step 0 is the initialisation)."""
+    return tagged_hash("seed", seed, step.to_bytes(8, "big"), rank.to_bytes(8, "big"), purpose.encode("ascii"))
