@@ -5,9 +5,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-# pip warns on every call about a cache that it cannot write to.
-NO_CACHE := $(shell [ -w "$${HOME:-/nonexistent}" ] || echo --no-cache-dir)
-PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check $(NO_CACHE) install -c constraints.txt
+# Twice quiet: errors only. Once leaves warnings about caches and mirrors that a reader can do nothing about.
+PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check install -c constraints.txt
 # Two makes at once must not install into one environment: the second waits, then finds the stamp fresh.
 LOCK := $(if $(shell command -v flock),flock Makefile)
 
@@ -47,15 +46,15 @@ clean:  ## remove the environment, caches and built packages; recorded runs stay
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 venv:  ## set up .venv for use
-	@$(LOCK) $(MAKE) --no-print-directory $(VENV)/.ready
+	@$(LOCK) $(MAKE) --silent --no-print-directory $(VENV)/.ready
 
 venv-dev: venv  ## set up .venv for development
-	@$(LOCK) $(MAKE) --no-print-directory $(VENV)/.ready-dev
+	@$(LOCK) $(MAKE) --silent --no-print-directory $(VENV)/.ready-dev
 
 # torch goes first and alone: the constraint decides its build before any other package has a say.
 $(VENV)/.ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Python 3.11 or newer is needed; PYTHON=... names one")'
-	@echo "Setting up $(VENV), once: a few minutes, and about 1.2 GB of disk (several times that if torch comes with CUDA)."
+	@echo "Setting up $(VENV): the first time a few minutes, and about 1.2 GB of disk (several times that if torch comes with CUDA)."
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	@echo "  installing torch ..."
 	@$(PIP) torch
