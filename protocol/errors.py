@@ -43,11 +43,38 @@ CODES: Mapping[str, Code] = MappingProxyType(
         # manifest
         "manifest": _malformed("a line of the manifest says something impossible"),
         "program-source": _malformed("a source file is not the committed one", "ask the trainer for the committed sources"),
+        # programs and their state
+        "program": _usage("the program does not keep the contract of a Program", "see `help(witness.Program)`"),
+        "program-arguments": _malformed("the program's arguments cannot be made again"),
+        "state-restore": _malformed("the committed state does not fit what the program builds"),
+        "unbound-state": _usage("part of the state cannot be bound by the root", "make it a buffer, plain data, or give it state_dict()"),
+        # files
+        "disk": _usage("the disk refuses", "mend the disk or name another folder, then continue with --resume"),
+        "disk-full": _usage("the disk is full", "free some space, then continue with --resume; what was written is intact"),
+        "state-file": _malformed("a state file is cut short or altered", "restore the file from a copy; `witness fsck` names what is damaged"),
         # encoding
         "not-canonical": _malformed("the bytes are not the one canonical encoding of what they say"),
         "too-large": Code(
             "larger than the format's cap", EXIT_DIVERGED, 413, "ask the sender for a smaller artefact; nothing was read past the cap"
         ),
+        # merkle
+        "consistency-proof": _wrong("the newer tree is not proven to extend the older one"),
+        "inclusion-proof": _wrong("the leaf is not proven to be in the tree"),
+        "leaf-hash": _usage("a leaf hash is not 32 bytes", "append the SHA-256 leaf hash of the leaf, not the leaf itself"),
+        "no-such-leaf": _usage("the tree has no such leaf or size", "ask for a size it has reached and an index below that size"),
+        "proof-malformed": _malformed("a Merkle proof has a hash of the wrong length, or an index or size of no tree"),
+        # keys and notes
+        "bad-signature": _wrong("a signature does not verify under the key it names"),
+        "head-malformed": _malformed("a log head is not an origin, a size and a root"),
+        "head-origin": _wrong("a head is another log's"),
+        "key-collision": _usage("two different keys have one name and one key ID", "rename one of the keys"),
+        "key-malformed": _malformed("not the text or the bytes of an Ed25519 key", "ask for the key's text again: name+key id+base64"),
+        "not-a-cosigner": _usage("the key is not a cosigner's", "name the key by its cosignature text (signature type 4)"),
+        "note-malformed": _malformed("not a signed note"),
+        "note-unsigned": _wrong("no known key signed the note"),
+        "signing-key": _usage("not an Ed25519 seed", "pass 32 secret random bytes"),
+        "unsignable": _usage("the text cannot be signed as a note or a statement", "sign text that the format can carry"),
+        "weak-key": _malformed("a public key that must not be trusted", "ask its owner for another: signatures under this one prove nothing"),
         # statetree
         "state-bytes": _wrong("the bytes of a tensor are not as long as its entry says"),
         "state-root": _wrong("an opened state is not the committed one"),
@@ -58,6 +85,20 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "empty-corpus": _usage("there is no sample to draw", "name a corpus with at least one sample (windows need `length` tokens)"),
         "record-bytes": _wrong("opened record bytes are not the committed ones"),
         "schedule": _usage("no such sample or batch", "use sample numbers below the corpus's sample count and a positive batch size"),
+        # randomness and soundness
+        "impossible-count": _usage(
+            "no such number of steps, draws or tries", "use counts that fit the run: draws and bad steps from 0 to its steps"
+        ),
+        "nonce-mismatch": _wrong(
+            "a revealed nonce is not the one that was committed to",
+            "refuse the session: its challenges were not drawn as the protocol says",
+        ),
+        "not-a-fraction": _usage(
+            "not an exact number between 0 and 1", 'write it as a string: "0.01", "1%" or "1/100"'
+        ),
+        "seed-input": _usage(
+            "a challenge seed cannot be derived from this", "pass 32-byte nonces and seeds, and bind what they depend on"
+        ),
         # encoding
         "unencodable": _usage("the value has no canonical encoding", "use objects, arrays, strings, booleans, null and integers below 2^53"),
     }

@@ -1,0 +1,261 @@
+"""ONE step: seeds, batch, `Program.step`, fingerprint. Recording, rebuilding and replaying all go through this code.
+
+If they did not, they would drift apart, and an honest run would diverge. The state root is taken by the caller, from the census,
+after the fingerprint.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import struct
+from collections.abc import Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from protocol.encoding import encode
+from protocol.errors import UsageError
+from protocol.records import Fingerprint
+from protocol.schedule import stream_seed
+from protocol.statetree import JSON, Entry
+from witness.program import Program, State
+from witness.state import part, tensor_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one step shows besides the state it leaves.
+
+    Attributes:
+        loss: as a Python float, for the caller's loop.
+        fingerprint: of the step.
+        batch: entries and bytes of the tensors handed to the step.
+        hyperparameters: in plain form.
+    """
+
+    loss: float
+    fingerprint: Fingerprint
+    batch: tuple[list[Entry], dict[str, bytes]]
+    hyperparameters: dict[str, str | int | bool | None]
+
+
+def seed_everything(seed: bytes, step: int, rank: int, purpose: str) -> None:
+    """Starts torch's, numpy's and Python's global generators from `H("seed", seed, step, rank, purpose)`."""
+    words = stream_seed(seed, step, rank, purpose)
+    torch.manual_seed(int.from_bytes(words[:8], "big"))
+    np.random.seed(np.frombuffer(words[8:24], dtype=">u4").astype(np.uint32))  # noqa: NPY002 - programs use the global generator
+    random.seed(words[24:])
+
+
+def build(program: Program, seed: bytes, rank: int = 0) -> State:
+    """The initial state: `Program.build` with generators seeded for step 0."""
+    seed_everything(seed, 0, rank, "init")
+    components = program.build()
+    if not isinstance(components, Mapping) or not components:
+        raise UsageError("program", f"{type(program).__qualname__}.build() must return a mapping of names to components")
+    return State(components)
+
+
+def run_step(
+    program: Program, state: State, step: int, seed: bytes, samples: Sequence[bytes], probe_samples: Sequence[bytes], rank: int = 0
+) -> Outcome:
+    """Executes one step.
+
+    Args:
+        program: the transition function.
+        state: before the step; after it, on return.
+        step: number, counted from 1.
+        seed: the run's seed.
+        samples: bytes of the samples drawn, in batch order.
+        probe_samples: bytes of the probe's samples; empty for none.
+        rank: of this process.
+
+    Raises:
+        UsageError: `program`, when the program breaks its contract.
+    """
+    state.step = step
+    hyperparameters = hyperparameter_forms(program, step)
+    parameters = list(_parameters(state))
+    for parameter in parameters:
+        parameter.grad = None
+    seed_everything(seed, step, rank, "batch")
+    batch = program.collate(samples)
+    batch_entries = flatten_batch(batch)
+    seed_everything(seed, step, rank, "step")
+    trace = _Trace(state)
+    with trace:
+        loss = program.step(state, batch)
+    value = _scalar_loss(loss, program)
+    fingerprint = Fingerprint(
+        loss=value,
+        gradient_norm=trace.gradient_norm(parameters),
+        update_norms=trace.update_norms(),
+        probe=_probe(program, state, seed, step, rank, probe_samples) if probe_samples else None,
+    )
+    return Outcome(_float(value), fingerprint, batch_entries, hyperparameters)
+
+
+def hyperparameter_forms(program: Program, step: int) -> dict[str, str | int | bool | None]:
+    """The recorded form of `Program.hyperparameters(step)`: scalars only, floats as bits.
+
+    Raises:
+        UsageError: `program`.
+    """
+    from protocol.plain import to_plain
+
+    declared = program.hyperparameters(step)
+    forms: dict[str, str | int | bool | None] = {}
+    for name, value in declared.items():
+        form = to_plain(value.item() if isinstance(value, torch.Tensor) else value, path=f"hyperparameters()[{name!r}]")
+        if isinstance(form, list | dict) or not (isinstance(name, str) and name.isascii() and name.isprintable()):
+            raise UsageError("program", f"hyperparameters()[{name!r}] must be a number, text, bool or None")
+        forms[name] = form
+    return forms
+
+
+def flatten_batch(batch: Any) -> tuple[list[Entry], dict[str, bytes]]:
+    """Entries and bytes of a batch: tensors by place, everything else as plain data.
+
+    Raises:
+        UsageError: `program`, for a part that is neither.
+    """
+    from protocol.plain import to_plain
+
+    leaves: dict[str, Any] = {}
+
+    def walk(path: str, value: Any) -> None:
+        if isinstance(value, torch.Tensor):
+            leaves[path] = value
+        elif isinstance(value, np.ndarray):
+            leaves[path] = torch.from_numpy(value)
+        elif isinstance(value, Mapping):
+            for key, item in value.items():
+                walk(f"{path}/{part(key)}", item)
+        elif isinstance(value, list | tuple):
+            for index, item in enumerate(value):
+                walk(f"{path}/{index}", item)
+        else:
+            leaves[path] = encode(to_plain(value, path=path))
+
+    walk("batch", batch)
+    entries, buffers = [], {}
+    for name in sorted(leaves, key=str.encode):
+        leaf = leaves[name]
+        if isinstance(leaf, bytes):
+            entries.append(Entry(name, JSON, (len(leaf),)))
+            buffers[name] = leaf
+        else:
+            entries.append(Entry(name, str(leaf.dtype).removeprefix("torch."), tuple(leaf.shape)))
+            buffers[name] = bytes(tensor_bytes(leaf))
+    return entries, buffers
+
+
+class _Trace:
+    """Watches one step: the gradients each optimiser used and what became of its parameters."""
+
+    def __init__(self, state: State) -> None:
+        self._optimizers = [c for c in state.values() if isinstance(c, torch.optim.Optimizer)]
+        self._groups = [list(group["params"]) for o in self._optimizers for group in o.param_groups]
+        self._before = [torch._foreach_clone(g) if g else [] for g in self._detached()]  # type: ignore[attr-defined]
+        self._squares: list[torch.Tensor] = []
+        self._hooks: list[Any] = []
+
+    def _detached(self) -> list[list[torch.Tensor]]:
+        return [[p.detach() for p in group] for group in self._groups]
+
+    def __enter__(self) -> None:
+        self._hooks = [o.register_step_pre_hook(self._see) for o in self._optimizers]
+
+    def __exit__(self, *_: object) -> None:
+        for hook in self._hooks:
+            hook.remove()
+
+    def _see(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
+        self._squares.append(_norm([p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]))
+
+    def gradient_norm(self, parameters: list[torch.Tensor]) -> str:
+        """Bits of the norm over what the optimisers saw; over the gradients left behind when there is no optimiser."""
+        norms = self._squares or [_norm([p.grad for p in parameters if p.grad is not None])]
+        return _bits(torch.linalg.vector_norm(torch.stack(norms)) if len(norms) > 1 else norms[0])
+
+    def update_norms(self) -> tuple[str, ...]:
+        """Bits of the norm of each parameter group's change."""
+        return tuple(
+            _bits(_norm(torch._foreach_sub(new, old) if new else [])) for new, old in zip(self._detached(), self._before, strict=True)
+        )
+
+
+@torch.no_grad()
+def _norm(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """2-norm over all elements, in float32, from per-tensor norms."""
+    dense = [t.detach() for t in tensors if t.numel()]
+    if not dense:
+        return torch.zeros((), dtype=torch.float32)
+    norms = [n.float().cpu() for n in torch._foreach_norm(dense)]
+    return torch.linalg.vector_norm(torch.stack(norms))
+
+
+def _bits(value: torch.Tensor) -> str:
+    return "f32:" + struct.pack(">I", value.float().cpu().view(torch.int32).item() & 0xFFFFFFFF).hex()
+
+
+def _scalar_loss(loss: Any, program: Program) -> str:
+    """Bits of the loss as returned, NaN payload included: NaN is recorded and reported, not hidden."""
+    if isinstance(loss, torch.Tensor) and loss.numel() == 1:
+        loss = loss.detach().reshape(())
+        if loss.dtype == torch.float64:
+            return "f64:" + struct.pack(">q", loss.cpu().view(torch.int64).item()).hex()
+        return _bits(loss)
+    if isinstance(loss, int | float):
+        return "f64:" + struct.pack(">d", loss).hex()
+    raise UsageError("program", f"{type(program).__qualname__}.step() must return the loss as a scalar, not a {type(loss).__name__}")
+
+
+def _float(bits: str) -> float:
+    layout = ">f" if bits.startswith("f32") else ">d"
+    return float(struct.unpack(layout, bytes.fromhex(bits[4:]))[0])
+
+
+def _parameters(state: State) -> Iterator[torch.Tensor]:
+    for component in state.values():
+        if isinstance(component, nn.Module):
+            yield from component.parameters()
+        elif isinstance(component, torch.optim.Optimizer):
+            yield from (p for group in component.param_groups for p in group["params"])
+        elif isinstance(component, torch.Tensor) and component.requires_grad:
+            yield component
+
+
+@contextmanager
+def evaluation_mode(state: State) -> Iterator[None]:
+    """Every module in evaluation mode, no gradients; training flags and generators put back afterwards."""
+    flags = [(m, m.training) for c in state.values() if isinstance(c, nn.Module) for m in c.modules()]
+    numpy_state, python_state = np.random.get_state(), random.getstate()  # noqa: NPY002
+    try:
+        for module, _ in flags:
+            module.training = False
+        with torch.no_grad(), torch.random.fork_rng(devices=range(torch.cuda.device_count()) if torch.cuda.is_available() else ()):
+            yield
+    finally:
+        for module, training in flags:
+            module.training = training
+        np.random.set_state(numpy_state)  # noqa: NPY002
+        random.setstate(python_state)
+
+
+def _probe(program: Program, state: State, seed: bytes, step: int, rank: int, samples: Sequence[bytes]) -> str | None:
+    with evaluation_mode(state):
+        seed_everything(seed, step, rank, "probe")
+        outputs = program.probe(state, program.collate(samples))
+    if outputs is None:
+        return None
+    shape = encode([str(outputs.dtype), list(outputs.shape)])
+    return hashlib.sha256(shape + bytes(tensor_bytes(outputs))).hexdigest()

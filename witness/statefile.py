@@ -1,0 +1,101 @@
+"""States and batches on disk: safetensors, and never anything that executes.
+
+One file holds one state: a tensor for each entry, under its name, and under `@entries` the canonical list of entries, because a
+container's own header is not canonical and does not know scalars or aliases. Whoever reads a file hashes what it read and compares
+with a committed root; the container itself is never hashed. Needs no torch.
+"""
+
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import numpy as np
+import safetensors
+from safetensors.numpy import load, save_file
+
+from protocol.encoding import decode, encode
+from protocol.errors import ProtocolError, UsageError
+from protocol.statetree import MAX_TABLE, Entry, Pieces, validate
+
+_INDEX = "@entries"
+
+
+def write_state(path: Path, entries: Iterable[Entry], data: Callable[[str], memoryview | bytes]) -> None:
+    """Writes a state file atomically: a crash leaves the old file or none.
+
+    Raises:
+        UsageError: `disk-full` or `disk`.
+    """
+    entries = tuple(entries)
+    tensors = {entry.name: np.frombuffer(data(entry.name), dtype=np.uint8) for entry in entries}
+    tensors[_INDEX] = np.frombuffer(encode(entries), dtype=np.uint8)
+    try:
+        atomic_write(path, lambda temporary: save_file(tensors, temporary))
+    except safetensors.SafetensorError as error:
+        raise disk_error(path, OSError(28, str(error))) from error
+
+
+def read_state(path: Path, pieces: Pieces) -> tuple[list[Entry], dict[str, bytes]]:
+    """Reads a state file of unknown origin.
+
+    Returns:
+        The entries, and the little-endian bytes of each by name. Nothing is trusted: compare the root.
+
+    Raises:
+        ProtocolError: `state-file`.
+    """
+    try:
+        found = load(path.read_bytes())
+    except (safetensors.SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
+        raise ProtocolError("state-file", f"{path.name} cannot be read: {error}") from None
+    index = found.pop(_INDEX, None)
+    if index is None:
+        raise ProtocolError("state-file", f"{path.name} has no list of entries")
+    entries = decode(index.tobytes(), tuple[Entry, ...], limit=MAX_TABLE)
+    validate(entries, pieces)
+    buffers = {}
+    for entry in entries:
+        part = found.pop(entry.name, None)
+        if part is None or part.dtype != np.uint8 or part.nbytes != entry.size:
+            raise ProtocolError("state-file", f"{path.name} does not hold {entry.name} as its entry says")
+        buffers[entry.name] = part.tobytes()
+    if found:
+        raise ProtocolError("state-file", f"{path.name} holds {min(found)}, which no entry names")
+    return list(entries), buffers
+
+
+def atomic_write(path: Path, write: Callable[[Path], object]) -> None:
+    """Writes through a temporary file, flushes it to disk and renames it into place.
+
+    Raises:
+        UsageError: `disk-full`, `disk`.
+    """
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        write(temporary)
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise disk_error(path, error) from error
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Writes a small file atomically."""
+    atomic_write(path, lambda temporary: temporary.write_bytes(data))
+
+
+def disk_error(path: Path, error: OSError) -> UsageError:
+    """The error for a disk that refuses: nothing that was written before is lost."""
+    code = "disk-full" if error.errno in (28, 122) else "disk"
+    return UsageError(code, f"cannot write {path}: {error.strerror or error}", evidence={"path": str(path)})
+
