@@ -60,21 +60,41 @@ CODES: Mapping[str, Code] = MappingProxyType(
         # merkle
         "consistency-proof": _wrong("the newer tree is not proven to extend the older one"),
         "inclusion-proof": _wrong("the leaf is not proven to be in the tree"),
-        "leaf-hash": _usage("a leaf hash is not 32 bytes", "append the SHA-256 leaf hash of the leaf, not the leaf itself"),
-        "no-such-leaf": _usage("the tree has no such leaf or size", "ask for a size it has reached and an index below that size"),
+        "leaf-hash": _usage(
+            "a leaf hash is not 32 bytes", "append the SHA-256 leaf hash of the leaf, not the leaf itself"
+        ),
+        "no-such-leaf": _usage(
+            "the tree has no such leaf or size", "ask for a size it has reached and an index below that size"
+        ),
         "proof-malformed": _malformed("a Merkle proof has a hash of the wrong length, or an index or size of no tree"),
         # keys and notes
         "bad-signature": _wrong("a signature does not verify under the key it names"),
         "head-malformed": _malformed("a log head is not an origin, a size and a root"),
         "head-origin": _wrong("a head is another log's"),
         "key-collision": _usage("two different keys have one name and one key ID", "rename one of the keys"),
-        "key-malformed": _malformed("not the text or the bytes of an Ed25519 key", "ask for the key's text again: name+key id+base64"),
-        "not-a-cosigner": _usage("the key is not a cosigner's", "name the key by its cosignature text (signature type 4)"),
+        "key-kind": _usage(
+            "the key is for another kind of signature", "cosigners' keys are of type 4; all others of type 1"
+        ),
+        "key-malformed": _malformed(
+            "not the text or the bytes of an Ed25519 key", "ask for the key's text again: name+key id+base64"
+        ),
         "note-malformed": _malformed("not a signed note"),
         "note-unsigned": _wrong("no known key signed the note"),
         "signing-key": _usage("not an Ed25519 seed", "pass 32 secret random bytes"),
-        "unsignable": _usage("the text cannot be signed as a note or a statement", "sign text that the format can carry"),
-        "weak-key": _malformed("a public key that must not be trusted", "ask its owner for another: signatures under this one prove nothing"),
+        "unsignable": _usage(
+            "the text cannot be signed as a note or a statement", "sign text that the format can carry"
+        ),
+        "weak-key": _malformed(
+            "a public key that must not be trusted",
+            "ask its owner for another: signatures under this one prove nothing",
+        ),
+        # dsse
+        "envelope-malformed": _malformed("not a DSSE envelope"),
+        "envelope-unsigned": _wrong("fewer known keys signed the envelope than its reader requires"),
+        "payload-type": _wrong("the envelope holds another kind of statement than its reader expects"),
+        "threshold": _usage(
+            "no set of the given keys could reach the threshold", "ask for 1 to as many signers as there are keys"
+        ),
         # statetree
         "state-bytes": _wrong("the bytes of a tensor are not as long as its entry says"),
         "state-root": _wrong("an opened state is not the committed one"),
