@@ -52,6 +52,19 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "disk": _usage("the disk refuses", "mend the disk or name another folder, then continue with --resume"),
         "disk-full": _usage("the disk is full", "free some space, then continue with --resume; what was written is intact"),
         "state-file": _malformed("a state file is cut short or altered", "restore the file from a copy; `witness fsck` names what is damaged"),
+        # run directory
+        "file-missing": _malformed("a file of the run is missing", "restore it from a copy; `witness fsck` names what is damaged"),
+        "head-missing": _malformed("the run has no signed head", "finish or resume the run: heads are signed at checkpoints and at the end"),
+        "head-root": _wrong("a signed head is not a head of this log"),
+        "key-exists": _usage("a key file is never overwritten", "name another file"),
+        "key-missing": _usage("the key file cannot be read", "make one with `witness keygen`"),
+        "log-damaged": _malformed("the log's file is damaged", "restore log.sqlite from a copy; nothing was changed"),
+        "log-empty": _malformed("the log holds no manifest", "record the run again"),
+        "program-load": _malformed("the program cannot be loaded from its committed files"),
+        "program-source-missing": _usage("the program's source cannot be bound", "put the program into a .py file of its own folder"),
+        "run-exists": _usage("the run's folder is taken", "name another folder, or continue the run with --resume"),
+        "run-locked": _usage("the run is being written", "wait for that process, or stop it"),
+        "run-missing": _usage("no such run", "name the folder that `witness train --out` wrote"),
         # encoding
         "not-canonical": _malformed("the bytes are not the one canonical encoding of what they say"),
         "too-large": Code(

@@ -13,7 +13,7 @@ from protocol import PROTOCOL_VERSION
 from protocol.corpus import CorpusClaim
 from protocol.encoding import Count, Hex32, Struct, decode, encode, tagged_hash
 from protocol.errors import ProtocolError
-from protocol.notes import parse_vkey
+from protocol.keys import parse_vkey
 from protocol.profile import NativeProfile, OperationProbe
 from protocol.statetree import Pieces
 

@@ -1,0 +1,45 @@
+"""Key files: a private key lies in a file that only its owner can read."""
+
+import os
+import secrets
+from pathlib import Path
+
+from protocol.errors import UsageError
+from protocol.keys import SigningKey, parse_signing_key
+
+
+def generate(name: str) -> SigningKey:
+    """A fresh Ed25519 key from the operating system's randomness."""
+    return SigningKey(name, secrets.token_bytes(32))
+
+
+def write_key(path: Path, key: SigningKey) -> None:
+    """Writes a private key, mode 0600, and never over an existing file.
+
+    Raises:
+        UsageError: `key-exists`.
+    """
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise UsageError("key-exists", f"{path} exists; a private key is never overwritten") from None
+    except OSError as error:
+        raise UsageError("disk", f"cannot write {path}: {error.strerror}") from None
+    with os.fdopen(handle, "w") as file:
+        file.write(key.secret_text + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read_key(path: Path) -> SigningKey:
+    """Reads a private key file.
+
+    Raises:
+        UsageError: `key-missing`.
+        ProtocolError: `key-malformed`, `weak-key`.
+    """
+    try:
+        text = path.read_bytes()[:4096].decode("ascii", "replace")
+    except OSError as error:
+        raise UsageError("key-missing", f"cannot read the key {path}: {error.strerror}") from None
+    return parse_signing_key(text.removesuffix("\n"))
