@@ -65,6 +65,18 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "run-exists": _usage("the run's folder is taken", "name another folder, or continue the run with --resume"),
         "run-locked": _usage("the run is being written", "wait for that process, or stop it"),
         "run-missing": _usage("no such run", "name the folder that `witness train --out` wrote"),
+        # gradient-free checks
+        "checkpoint-event": _wrong("a kept state is missing or is not the committed one"),
+        "equivocation": _wrong(
+            "two signed heads of one log contradict each other", "keep both heads: together they prove that the trainer signed two histories"
+        ),
+        "event": _wrong("a resume or fault speaks of a step it cannot know"),
+        "final-event": _wrong("the run's end is not where or what the manifest promises"),
+        "fingerprint-shape": _wrong("a fingerprint does not have the declared shape"),
+        "hyperparameters": _wrong("a recorded hyperparameter is not what the program computes"),
+        "records-digest": _wrong("a step did not draw the records that corpus, seed and schedule say"),
+        "state-root-missing": _wrong("a promised state root is missing"),
+        "step-order": _wrong("steps are missing, repeated or out of order"),
         # encoding
         "not-canonical": _malformed("the bytes are not the one canonical encoding of what they say"),
         "too-large": Code(
@@ -134,6 +146,32 @@ CODES: Mapping[str, Code] = MappingProxyType(
         ),
         # encoding
         "unencodable": _usage("the value has no canonical encoding", "use objects, arrays, strings, booleans, null and integers below 2^53"),
+        # profile and operations (protocol.profile, protocol.operations, witness.profile, witness.operations)
+        "compile-nondeterministic": _usage(
+            "a compiled function is not the same from run to run without deterministic algorithms",
+            "call torch.use_deterministic_algorithms(True) before the run, or do not compile",
+        ),
+        "environment-variable": _usage(
+            "an environment variable that decides bits has a value no replayer could apply",
+            "unset it or give it one of its documented values",
+        ),
+        "operation-differs": _unknown(
+            "an operation of this run gives other bits on this machine",
+            "replay on a machine of the recorded class, or ask for an exact run",
+        ),
+        "operation-refused": _malformed("an operation probe names an operation or an argument that no recorder writes"),
+        "operation-unprobed": _unknown(
+            "bits cannot be demanded here: an operation is not covered by the probe",
+            "replay on a machine whose profile lines all agree",
+        ),
+        "profile-differs": _unknown(
+            "this machine differs from the recorded one in a line that decides bits",
+            "replay on a machine where the named lines agree",
+        ),
+        "profile-not-applicable": _unknown(
+            "a line of the recorded profile cannot be applied in this process",
+            "start the replay with the recorded environment and versions",
+        ),
     }
 )
 
