@@ -23,7 +23,7 @@ from typing import Any
 
 from protocol import merkle
 from protocol.corpus import Documents
-from protocol.encoding import decode, parse_float
+from protocol.encoding import decode, encode, encode_trusted, parse_float
 from protocol.errors import ProtocolError, VerificationError
 from protocol.manifest import Manifest, parse_manifest
 from protocol.notes import Checkpoint
@@ -81,7 +81,8 @@ class LogAudit:
         """Loss, and norm over all update norms, of each step."""
         self.entry_of = array("Q")
         """Log index of each step's record."""
-        self.hyperparameters: list[Mapping[str, str | int | bool | None]] = []
+        self.hyperparameters: list[bytes] = []
+        """Canonical encoding of each step's row."""
         self.checkpoints: list[int] = []
         self.resumes: list[ResumeEvent] = []
         self.faults: list[FaultEvent] = []
@@ -135,7 +136,9 @@ class LogAudit:
         expected = self._head_roots.get(self.size) if self._head_roots else None
         if expected is not None and expected != self._frontier.root():
             raise VerificationError(  # check 10
-                "head-root", f"the signed head over {self.size} entries is not a head of this log", evidence={"size": self.size}
+                "head-root",
+                f"the signed head over {self.size} entries is not a head of this log",
+                evidence={"size": self.size},
             )
 
     def _read_manifest(self, entry: bytes) -> None:
@@ -150,10 +153,14 @@ class LogAudit:
         if self.final is not None:
             raise VerificationError("final-event", "the log goes on after its end", evidence={"entry": self.size})
         if (self.size == 1) != (kind is InitRecord):  # check 2
-            raise VerificationError("step-order", "entry 1, and no other, is the initial state", evidence={"entry": self.size})
+            raise VerificationError(
+                "step-order", "entry 1, and no other, is the initial state", evidence={"entry": self.size}
+            )
         if self._checkpoint_due and kind is not CheckpointEvent:  # check 6
             raise VerificationError(
-                "checkpoint-event", f"no state is kept after step {self.steps}, where the manifest promises one", evidence={"step": self.steps}
+                "checkpoint-event",
+                f"no state is kept after step {self.steps}, where the manifest promises one",
+                evidence={"step": self.steps},
             )
         if kind is StepRecord:
             self._read_step(record)
@@ -170,10 +177,14 @@ class LogAudit:
         step, manifest = self.steps + 1, self._manifest
         if record.step != step or manifest is None or step > manifest.steps:  # check 3
             raise VerificationError(
-                "step-order", f"entry {self.size} is step {record.step} where step {step} is due", evidence={"step": step, "found": record.step}
+                "step-order",
+                f"entry {self.size} is step {record.step} where step {step} is due",
+                evidence={"step": step, "found": record.step},
             )
         if (record.state_root is not None) != manifest.commits(step):  # check 4
-            raise VerificationError("state-root-missing", f"step {step} does not commit as the manifest promises", evidence={"step": step})
+            raise VerificationError(
+                "state-root-missing", f"step {step} does not commit as the manifest promises", evidence={"step": step}
+            )
         if self._schedule is not None and self._documents is not None:  # check 5
             drawn = self._schedule.indices(step)
             if self._documents.records_digest(step, drawn).hex() != record.records:
@@ -186,25 +197,30 @@ class LogAudit:
         previous = self._last.fingerprint if self._last else fingerprint
         shape = len(fingerprint.update_norms) == len(previous.update_norms) <= 4096
         if not shape or (fingerprint.probe is not None) != (previous.probe is not None):  # check 8
-            raise VerificationError("fingerprint-shape", f"the fingerprint of step {step} has another shape", evidence={"step": step})
+            raise VerificationError(
+                "fingerprint-shape", f"the fingerprint of step {step} has another shape", evidence={"step": step}
+            )
         if fingerprint.probe is not None and manifest.probe_samples == 0:
-            raise VerificationError("fingerprint-shape", f"step {step} shows a probe the manifest does not declare", evidence={"step": step})
+            raise VerificationError(
+                "fingerprint-shape", f"step {step} shows a probe the manifest does not declare", evidence={"step": step}
+            )
         self.roots += bytes.fromhex(record.state_root) if record.state_root is not None else bytes(32)
         self.losses.append(parse_float(fingerprint.loss))
         norms = [parse_float(bits) for bits in fingerprint.update_norms]
         self.updates.append(norms[0] if len(norms) == 1 else sum(n * n for n in norms) ** 0.5)
         self.entry_of.append(self.size)
-        if not self.hyperparameters or self.hyperparameters[-1] != record.hyperparameters:
-            self.hyperparameters.append(record.hyperparameters)
-        else:
-            self.hyperparameters.append(self.hyperparameters[-1])  # share equal rows: constant schedules cost nothing
+        row = encode_trusted(record.hyperparameters)
+        shared = self.hyperparameters and self.hyperparameters[-1] == row  # constant schedules cost nothing
+        self.hyperparameters.append(self.hyperparameters[-1] if shared else row)
         self._last = record
         self._checkpoint_due = manifest.keeps(step)
 
     def _read_checkpoint(self, event: CheckpointEvent) -> None:
         if event.step != self.steps or event.state_root != self.state_root(event.step).hex():
             raise VerificationError(
-                "checkpoint-event", f"the state kept after step {self.steps} is not the one its record commits to", evidence={"step": self.steps}
+                "checkpoint-event",
+                f"the state kept after step {self.steps} is not the one its record commits to",
+                evidence={"step": self.steps},
             )
         self._checkpoint_due = False
         self.checkpoints.append(event.step)
@@ -212,15 +228,27 @@ class LogAudit:
     def _read_event(self, event: ResumeEvent | FaultEvent) -> None:  # check 7
         if isinstance(event, ResumeEvent):
             if event.step != self.steps or event.checkpoint > event.step:
-                raise VerificationError("event", f"a resume after step {event.step} stands after step {self.steps}", evidence={"step": self.steps})
+                raise VerificationError(
+                    "event",
+                    f"a resume after step {event.step} stands after step {self.steps}",
+                    evidence={"step": self.steps},
+                )
             self.resumes.append(event)
         else:
             if not 1 <= event.step <= self.steps:
-                raise VerificationError("event", f"a fault at step {event.step} is declared after step {self.steps}", evidence={"step": self.steps})
+                raise VerificationError(
+                    "event",
+                    f"a fault at step {event.step} is declared after step {self.steps}",
+                    evidence={"step": self.steps},
+                )
             self.faults.append(event)
 
     def _read_final(self, event: FinalEvent) -> None:  # check 9
-        if event.steps != self.steps or self.steps != self.manifest.steps or event.state_root != self.state_root(self.steps).hex():
+        if (
+            event.steps != self.steps
+            or self.steps != self.manifest.steps
+            or event.state_root != self.state_root(self.steps).hex()
+        ):
             raise VerificationError(
                 "final-event",
                 f"the run announces its end at step {event.steps}; {self.steps} of {self.manifest.steps} steps are recorded",
@@ -235,11 +263,17 @@ class LogAudit:
             VerificationError: `head-root`, `corpus-root`, `step-order`.
         """
         if head.size != self.size or head.root != self.root():
-            raise VerificationError("head-root", f"{self.size} entries were read; the head signs {head.size} others", evidence={"size": head.size})
+            raise VerificationError(
+                "head-root",
+                f"{self.size} entries were read; the head signs {head.size} others",
+                evidence={"size": head.size},
+            )
         if self._schedule is None:
             raise VerificationError("corpus-root", "the log was read without its corpus, so check 5 did not run")
         if not self.init_root:
-            raise VerificationError("step-order", "the log ends before the initial state", evidence={"entry": self.size})
+            raise VerificationError(
+                "step-order", "the log ends before the initial state", evidence={"entry": self.size}
+            )
 
     # -- what was read ---------------------------------------------------------------------------------------------------------
 
@@ -251,7 +285,9 @@ class LogAudit:
         """
         root = self.init_root if step == 0 else bytes(self.roots[32 * (step - 1) : 32 * step])
         if not 0 <= step <= self.steps or root == bytes(32):
-            raise VerificationError("state-root-missing", f"no state root is committed at step {step}", evidence={"step": step})
+            raise VerificationError(
+                "state-root-missing", f"no state root is committed at step {step}", evidence={"step": step}
+            )
         return root
 
     def indices(self, step: int) -> list[int]:
@@ -275,8 +311,8 @@ def check_hyperparameters(audit: LogAudit, first: int, computed: Sequence[Mappin
         VerificationError: `hyperparameters`, with step, name and both values.
     """
     for step, row in enumerate(computed, first):
-        recorded = audit.hyperparameters[step - 1]
-        if recorded != row:
+        if audit.hyperparameters[step - 1] != encode(row):
+            recorded = decode(audit.hyperparameters[step - 1], dict[str, Any], limit=MAX_ENTRY)
             name = next(n for n in sorted(recorded.keys() | row.keys()) if recorded.get(n) != row.get(n))
             raise VerificationError(
                 "hyperparameters",
@@ -298,7 +334,9 @@ def outliers(audit: LogAudit, count: int) -> list[int]:
     """
 
     def rank(values: Sequence[float]) -> list[int]:
-        order = sorted(range(len(values)), key=lambda i: (values[i] == values[i], -values[i] if values[i] == values[i] else 0.0, i))
+        order = sorted(
+            range(len(values)), key=lambda i: (values[i] == values[i], -values[i] if values[i] == values[i] else 0.0, i)
+        )
         return [i + 1 for i in order[:count]]
 
     rises = array("d", (b - a for a, b in zip(audit.losses, audit.losses[1:], strict=False)))
@@ -309,7 +347,7 @@ def mandatory(audit: LogAudit, outlier_count: int) -> list[tuple[int, str]]:
     """The challenges every verifier makes: `(step, reason)`, ascending; step 0 is the initial state, rebuilt from the seed."""
     reasons: dict[int, str] = {0: "init"}
     if audit.steps:
-        reasons |= {step: "outlier" for step in outliers(audit, outlier_count)}
+        reasons |= dict.fromkeys(outliers(audit, outlier_count), "outlier")
         reasons |= {fault.step: "fault" for fault in audit.faults}
         reasons |= {resume.step + 1: "resume" for resume in audit.resumes if resume.step < audit.steps}
         reasons |= {1: "first", audit.steps: "last"}

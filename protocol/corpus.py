@@ -27,7 +27,7 @@ _SPAN = struct.Struct(">32sQQ")
 _LEAF_TAG, _PIECE_TAG = b"TW1C", b"TW1D"
 
 
-class Packing(Struct):
+class Packing(Struct, frozen=True):
     """How documents become samples.
 
     Attributes:
@@ -46,7 +46,7 @@ class Packing(Struct):
             raise ProtocolError("not-canonical", "windows have a length and a stride, documents have neither")
 
 
-class CorpusClaim(Struct):
+class CorpusClaim(Struct, frozen=True):
     """What the manifest says of the corpus.
 
     Attributes:
@@ -71,7 +71,7 @@ class CorpusClaim(Struct):
 class Document(NamedTuple):
     """One leaf of the corpus."""
 
-    index: int
+    index: int  # type: ignore[assignment] # hides tuple.index, which nobody calls on a leaf
     length: int
     digest: bytes
     pieces_root: bytes
@@ -199,7 +199,7 @@ class Documents:
 
     def pieces_of(self, samples: Iterable[int]) -> list[tuple[int, int]]:
         """The `(document, piece)` pairs that hold the bytes of `samples`, sorted and distinct."""
-        needed = set()
+        needed: set[tuple[int, int]] = set()
         for sample in samples:
             for document, start, stop in self.spans(sample):
                 last = max(start, stop - 1)
@@ -225,7 +225,9 @@ def check_piece(document: Document, piece: int, data: bytes, proof: Sequence[byt
         size = -1
     if size != len(data):
         raise VerificationError(
-            "record-bytes", f"piece {piece} of document {document.index} is not the committed one", evidence={"document": document.index}
+            "record-bytes",
+            f"piece {piece} of document {document.index} is not the committed one",
+            evidence={"document": document.index},
         )
 
 

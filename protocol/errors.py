@@ -77,6 +77,29 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "records-digest": _wrong("a step did not draw the records that corpus, seed and schedule say"),
         "state-root-missing": _wrong("a promised state root is missing"),
         "step-order": _wrong("steps are missing, repeated or out of order"),
+        # sessions
+        "frame": _malformed("a message is not the one that is due"),
+        "refused": _wrong("the prover refused to open what it is committed to", "an unanswered challenge counts as diverged"),
+        "session": _usage("the request does not fit the session", "start a new session"),
+        "statement": _wrong("the prover's signed statement binds something else"),
+        "statement-missing": _wrong("the prover did not bind itself by signature", "ask the trainer to serve the run with its key"),
+        # sandbox (witness.sandbox)
+        "sandbox-environment": _unknown(
+            "a pinned environment variable could run code outside the sandbox",
+            "read the variable; if it is harmless, replay with an environment of your own, without it",
+        ),
+        "sandbox-misuse": _usage("the sandbox cannot be used like this", "mend the call; nothing was run"),
+        "sandbox-output": _malformed(
+            "a sandboxed job did not leave the file it owed", "read the job's standard error and exit status"
+        ),
+        "sandbox-unavailable": _unknown(
+            "a stranger's program cannot be confined, or its process was lost",
+            "replay on Linux 5.13 or later with Landlock and seccomp, on x86-64 or AArch64",
+        ),
+        # certificates
+        "certificate": _wrong("a certificate's facts do not support what it says", "do not rely on it; ask for a session of your own"),
+        "certificate-malformed": _malformed("not a certificate of this protocol"),
+        "other-head": _usage("the certificates are about different heads", "add certificates over one head"),
         # encoding
         "not-canonical": _malformed("the bytes are not the one canonical encoding of what they say"),
         "too-large": Code(
@@ -130,6 +153,13 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "empty-corpus": _usage("there is no sample to draw", "name a corpus with at least one sample (windows need `length` tokens)"),
         "record-bytes": _wrong("opened record bytes are not the committed ones"),
         "schedule": _usage("no such sample or batch", "use sample numbers below the corpus's sample count and a positive batch size"),
+        # data
+        "corpus-changed": _wrong("the data is no longer what was committed", "put the data back as it was when the run began"),
+        "corpus-data": _usage(
+            "this cannot be made a corpus", "pass a text file, a folder of text files, a .npy file, a list of bytes or text, or an array"
+        ),
+        "corpus-file": _malformed("a file of a run's corpus is missing, cut short or altered", "restore the file from a copy of the run"),
+        "corpus-missing": _usage("the data is not where the run left it", "put the data back, or say with --data where it is now"),
         # randomness and soundness
         "impossible-count": _usage(
             "no such number of steps, draws or tries", "use counts that fit the run: draws and bad steps from 0 to its steps"

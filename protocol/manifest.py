@@ -14,14 +14,15 @@ from protocol.corpus import CorpusClaim
 from protocol.encoding import Count, Hex32, Struct, decode, encode, tagged_hash
 from protocol.errors import ProtocolError
 from protocol.keys import parse_vkey
-from protocol.profile import NativeProfile, OperationProbe
+from protocol.operations import OperationProbe
+from protocol.profile import NativeProfile
 from protocol.statetree import Pieces
 
 MAX_MANIFEST = 1 << 22
 MAX_FILES, MAX_SOURCE = 512, 1 << 22
 
 
-class SourceFile(Struct):
+class SourceFile(Struct, frozen=True):
     """One file of the program: path relative to the program's root, with `/`, SHA-256 and length in bytes."""
 
     path: str
@@ -29,7 +30,7 @@ class SourceFile(Struct):
     length: Count
 
 
-class ProgramClaim(Struct):
+class ProgramClaim(Struct, frozen=True):
     """The program and how it is started.
 
     Attributes:
@@ -50,7 +51,7 @@ class ProgramClaim(Struct):
         return tagged_hash("program", self.entry.encode(), self.kind.encode(), encode(self.files))
 
 
-class Seed(Struct):
+class Seed(Struct, frozen=True):
     """Where the run's randomness comes from.
 
     Attributes:
@@ -63,7 +64,7 @@ class Seed(Struct):
     source: Literal["own", "registered"] = "own"
 
 
-class Manifest(Struct, tag="manifest", tag_field="type"):
+class Manifest(Struct, frozen=True, tag="manifest", tag_field="type"):
     """What a run is.
 
     Attributes:
@@ -158,7 +159,9 @@ def validate(manifest: Manifest) -> None:
     for file in files:
         parts = file.path.split("/")
         clean = file.path.isascii() and file.path.isprintable() and "\\" not in file.path and len(file.path) <= 255
-        require(clean and all(part not in ("", ".", "..") for part in parts), f"{file.path[:80]!r} is not a relative path")
+        require(
+            clean and all(part not in ("", ".", "..") for part in parts), f"{file.path[:80]!r} is not a relative path"
+        )
         require(file.length <= MAX_SOURCE, f"{file.path[:80]!r} is larger than {MAX_SOURCE} bytes")
     module, _, name = manifest.program.entry.partition(":")
     require(

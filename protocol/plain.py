@@ -25,7 +25,9 @@ from protocol.errors import ProtocolError, UsageError
 MAX_DEPTH = 64
 
 
-def to_plain(value: Any, hook: Callable[[Any], tuple[str, Any]] | None = None, *, path: str = "value", depth: int = 0) -> Any:
+def to_plain(
+    value: Any, hook: Callable[[Any], tuple[str, Any]] | None = None, *, path: str = "value", depth: int = 0
+) -> Any:
     """The tagged form of a Python value.
 
     Args:
@@ -95,7 +97,10 @@ def from_plain(form: Any, hook: Callable[[str, Any], Any] | None = None, *, dept
             if tag == "dict":
                 if not all(isinstance(pair, list) and len(pair) == 2 for pair in body):
                     raise ProtocolError("not-canonical", "a dict is a list of pairs")
-                return _hashable(dict, [[from_plain(k, hook, depth=depth + 1), from_plain(v, hook, depth=depth + 1)] for k, v in body])
+                return _hashable(
+                    dict,
+                    [[from_plain(k, hook, depth=depth + 1), from_plain(v, hook, depth=depth + 1)] for k, v in body],
+                )
             items = [from_plain(item, hook, depth=depth + 1) for item in body]
             return tuple(items) if tag == "tuple" else _hashable(set, items)
         if hook is not None:

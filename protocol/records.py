@@ -17,7 +17,7 @@ FloatBits = Annotated[str, msgspec.Meta(pattern="^(f32:[0-9a-f]{8}|f64:[0-9a-f]{
 """The bits of a float: see `protocol.encoding.f32`."""
 
 
-class Fingerprint(Struct):
+class Fingerprint(Struct, frozen=True):
     """The cheap behavioural trace of a step: for localising a divergence, for stopping early and for plots.
 
     It does not replace the state root: a change of one ulp in one optimiser moment is invisible to it, in that step and in the
@@ -36,13 +36,13 @@ class Fingerprint(Struct):
     probe: Hex32 | None
 
 
-class InitRecord(Struct, tag="init", tag_field="type"):
+class InitRecord(Struct, frozen=True, tag="init", tag_field="type"):
     """The state before step 1, as `build` makes it from the seed."""
 
     state_root: Hex32
 
 
-class StepRecord(Struct, tag="step", tag_field="type"):
+class StepRecord(Struct, frozen=True, tag="step", tag_field="type"):
     """What one step consumed and left; every field is computed again at replay.
 
     Attributes:
@@ -62,28 +62,28 @@ class StepRecord(Struct, tag="step", tag_field="type"):
     state_root: Hex32 | None
 
 
-class CheckpointEvent(Struct, tag="checkpoint", tag_field="type"):
+class CheckpointEvent(Struct, frozen=True, tag="checkpoint", tag_field="type"):
     """The state after `step` is kept."""
 
     step: Count
     state_root: Hex32
 
 
-class ResumeEvent(Struct, tag="resume", tag_field="type"):
+class ResumeEvent(Struct, frozen=True, tag="resume", tag_field="type"):
     """The run stopped after `step` was recorded and went on from the checkpoint at `checkpoint`."""
 
     step: Count
     checkpoint: Count
 
 
-class FaultEvent(Struct, tag="fault", tag_field="type"):
+class FaultEvent(Struct, frozen=True, tag="fault", tag_field="type"):
     """The trainer declares that the transition to `step` may be wrong; it is challenged, always."""
 
     step: Count
     note: Annotated[str, msgspec.Meta(max_length=256)]
 
 
-class FinalEvent(Struct, tag="final", tag_field="type"):
+class FinalEvent(Struct, frozen=True, tag="final", tag_field="type"):
     """The end of the run.
 
     Attributes:

@@ -12,6 +12,7 @@ random and torch archives carry time stamps.
 
 import hashlib
 import struct
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from math import prod
@@ -47,7 +48,7 @@ _LEAF_TAG = b"TW1S"
 _RANGE = struct.Struct(">QQQ")
 
 
-class Entry(Struct, order=True):
+class Entry(Struct, frozen=True, order=True):
     """What is known of one tensor or scalar before its bytes.
 
     Attributes:
@@ -68,7 +69,7 @@ class Entry(Struct, order=True):
         return ITEM_BYTES[self.dtype] * prod(self.shape)
 
 
-class Pieces(Struct):
+class Pieces(Struct, frozen=True):
     """How the bytes of states are cut: a digest name carries its parameters, `sha256-pieces-65536`.
 
     Attributes:
@@ -82,7 +83,9 @@ class Pieces(Struct):
     def __post_init__(self) -> None:
         """Refuses sizes and shard counts outside the format."""
         if not MIN_PIECE <= self.size <= MAX_PIECE or self.size & (self.size - 1):
-            raise ProtocolError("not-canonical", f"a piece of {self.size} bytes is not a power of two from 4 KiB to 1 MiB")
+            raise ProtocolError(
+                "not-canonical", f"a piece of {self.size} bytes is not a power of two from 4 KiB to 1 MiB"
+            )
         if not 1 <= self.shards <= 1 << 20:
             raise ProtocolError("not-canonical", f"{self.shards} shards are not from 1 to 2^20")
 
@@ -95,7 +98,8 @@ def validate(entries: Sequence[Entry], pieces: Pieces) -> None:
     """
     if len(entries) > MAX_ENTRIES:
         raise ProtocolError("state-table", f"{len(entries)} entries where at most {MAX_ENTRIES} are allowed")
-    previous, total, taken = b"", 0, set()
+    previous, total = b"", 0
+    taken: set[str] = set()
     for entry in entries:
         name = entry.name.encode()
         if entry.dtype not in ITEM_BYTES or len(name) > MAX_NAME or len(entry.shape) > 16 or entry.size >= 1 << 48:
@@ -201,11 +205,11 @@ class Table:
 
     def piece(self, index: int) -> tuple[Entry, int, int]:
         """The entry and byte range of piece `index` of the whole state."""
-        for entry in reversed(self.entries):
-            if self.first[entry.name] <= index:
-                start, stop = ranges(entry, self.pieces)[index - self.first[entry.name]]
-                return entry, start, stop
-        raise ProtocolError("state-table", f"there is no piece {index}")
+        if not 0 <= index < len(self.digests):
+            raise ProtocolError("state-table", f"there is no piece {index}")
+        entry = self.entries[bisect_right(self.entries, index, key=lambda e: self.first[e.name]) - 1]
+        start, stop = ranges(entry, self.pieces)[index - self.first[entry.name]]
+        return entry, start, stop
 
     def subset(self, keep: Iterable[str]) -> "Table":
         """The table of some entries alone, as used for released weights."""
@@ -255,7 +259,12 @@ def first_difference(left: Table, right: Table) -> tuple[str, int, str] | None:
             return name, 0, "stands in one of the two states only"
         if a[name] != b[name]:
             return name, 0, f"{a[name].dtype}{list(a[name].shape)} against {b[name].dtype}{list(b[name].shape)}"
-        at = zip(ranges(a[name], left.pieces), left.digests[left.first[name] :], right.digests[right.first[name] :], strict=False)
+        at = zip(
+            ranges(a[name], left.pieces),
+            left.digests[left.first[name] :],
+            right.digests[right.first[name] :],
+            strict=False,
+        )
         for (start, _), mine, theirs in at:
             if mine != theirs:
                 return name, start, "bytes"

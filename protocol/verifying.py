@@ -1,0 +1,200 @@
+"""The verifier's end of a session: makes requests, and checks every reply against what was committed."""
+
+from __future__ import annotations
+
+from protocol import checks
+from protocol import messages as m
+from protocol.corpus import Document, Documents, parse_leaves
+from protocol.encoding import encode
+from protocol.errors import ProtocolError, VerificationError
+from protocol.keys import parse_vkey
+from protocol.manifest import MAX_MANIFEST, Manifest, check_source, parse_manifest
+from protocol.notes import Checkpoint, open_head, parse_checkpoint, parse_note
+from protocol.opening import RecordsOpening, StateOpening, expect
+from protocol.randomness import commit_nonce, session_seed
+from protocol.session import Challenge, challenges, check_statement
+
+MAX_HEADS = 1 << 20
+
+
+class VerifierSession:
+    """The verifier's end: makes requests, checks every reply against what was committed.
+
+    Each `..._request` gives a frame to send; the method named beside it takes the reply and returns True (or the thing) when its
+    part is complete, False to be asked again.
+
+    Args:
+        policy: what will be demanded.
+        nonce: 32 fresh random bytes, secret until `reveal_request`.
+        held: whether the run directory is in the verifier's own hands, so that no signed statement is owed.
+    """
+
+    def __init__(self, policy: m.Policy, nonce: bytes, *, held: bool = False) -> None:
+        self.policy, self._nonce, self.held = policy, nonce, held
+        self.commitment = commit_nonce(nonce)
+        self.id = ""
+        self.head_note = ""
+        self.statement: str | None = None
+        self.head: Checkpoint | None = None
+        self.heads: list[str] = []
+        self.audit: checks.LogAudit | None = None
+        self.challenges: list[Challenge] | None = None
+        self._leaves: list[Document] = []
+        self._first_entry = b""
+
+    def hello(self) -> bytes:
+        """The opening request."""
+        return m.pack(m.Hello(self.policy, self.commitment.hex()))
+
+    def welcome(self, reply: bytes) -> None:
+        """Takes the binding; its signatures are checked as soon as the manifest names the key (`begin`).
+
+        Raises:
+            VerificationError: `refused`, `statement-missing`.
+        """
+        welcome, _ = expect(reply, m.Welcome)
+        if welcome.statement is None and not self.held:
+            raise VerificationError("statement-missing", "the prover does not bind itself to a head by signature")
+        self.id, self.head_note, self.statement = welcome.session, welcome.head, welcome.statement
+        self.head = parse_checkpoint(parse_note(welcome.head.encode()).text.encode())
+        if not 1 <= self.head.size <= MAX_HEADS * 1024:
+            raise ProtocolError("head-malformed", f"a head over {self.head.size} entries")
+
+    def heads_request(self) -> bytes:
+        """Asks for signed heads."""
+        return m.pack(m.GetHeads(self._bound(), len(self.heads)))
+
+    def take_heads(self, reply: bytes) -> bool:
+        """Collects signed heads; True when all are there."""
+        heads, _ = expect(reply, m.Heads)
+        if heads.first != len(self.heads) or heads.total > MAX_HEADS or (not heads.notes and heads.total > heads.first):
+            raise ProtocolError("frame", "the list of heads does not go on where it stopped")
+        self.heads += heads.notes
+        return len(self.heads) >= heads.total
+
+    def leaves_request(self) -> bytes:
+        """Asks for corpus leaves."""
+        return m.pack(m.GetLeaves(self._bound(), len(self._leaves)))
+
+    def take_leaves(self, reply: bytes) -> bool:
+        """Collects corpus leaves; True when all are there."""
+        part, payload = expect(reply, m.Part)
+        leaves = parse_leaves(payload)
+        if part.first != len(self._leaves) or part.total > 1 << 24 or (not leaves and part.total > part.first):
+            raise ProtocolError("frame", "the list of corpus leaves does not go on where it stopped")
+        self._leaves += leaves
+        return len(self._leaves) >= part.total
+
+    def log_request(self) -> bytes:
+        """Asks for log entries: the manifest first, then, after `begin`, the rest."""
+        return m.pack(m.GetLog(self._bound(), self.audit.size if self.audit else 0))
+
+    def take_manifest(self, reply: bytes) -> Manifest:
+        """Reads entry 0 alone, and checks the signatures of head and statement with the key it names.
+
+        Raises:
+            VerificationError: `bad-signature`, `note-unsigned`, `head-origin`, `statement`.
+        """
+        _, payload = expect(reply, m.Part)
+        entries = m.split_entries(payload)
+        if not entries or len(entries[0]) > MAX_MANIFEST:
+            raise ProtocolError("log-empty", "the log holds no manifest")
+        manifest = parse_manifest(entries[0])
+        key = parse_vkey(manifest.key)
+        open_head(self.head_note.encode(), [key], manifest.origin)
+        if self.statement is not None:
+            check_statement(self.statement, key, self.id, self.policy, self.commitment.hex(), self._signed_head())
+        return manifest
+
+    def begin(self, manifest: Manifest) -> None:
+        """Starts the audit once leaves and heads are there."""
+        key = parse_vkey(manifest.key)
+        self.audit = checks.LogAudit(Documents(self._leaves, manifest.corpus.packing))
+        self.audit.watch(open_head(note.encode(), [key], manifest.origin) for note in [*self.heads, self.head_note])
+
+    def take_log(self, reply: bytes) -> bool:
+        """Runs checks 1 to 10 on the entries that came; True when the log is complete and all of them hold."""
+        if self.audit is None or self.head is None:
+            raise RuntimeError("begin() comes first")
+        part, payload = expect(reply, m.Part)
+        entries = m.split_entries(payload)
+        if part.first != self.audit.size or not entries or self.audit.size + len(entries) > self.head.size:
+            raise ProtocolError("frame", "the log does not go on where it stopped")
+        for entry in entries:
+            self.audit.read(entry)
+        if self.audit.size < self.head.size:
+            return False
+        self.audit.finish(self.head)
+        return True
+
+    def source_request(self, path: str) -> bytes:
+        """Asks for one source file."""
+        return m.pack(m.GetSource(self._bound(), path))
+
+    def take_source(self, path: str, reply: bytes) -> bytes:
+        """The file, checked against the manifest."""
+        if self.audit is None:
+            raise RuntimeError("begin() comes first")
+        _, data = expect(reply, m.Part)
+        check_source(self.audit.manifest.program, path, data)
+        return data
+
+    def reveal_request(self) -> bytes:
+        """Shows the nonce; the challenges are known from here on."""
+        return m.pack(m.Reveal(self._bound(), self._nonce.hex()))
+
+    def revealed(self, reply: bytes) -> list[Challenge]:
+        """Derives the challenges."""
+        expect(reply, m.Done)
+        return self.derive()
+
+    def derive(self) -> list[Challenge]:
+        """The challenges that nonce, head and policy mean."""
+        if self.audit is None:
+            raise RuntimeError("begin() comes first")
+        seed = session_seed(
+            session=bytes.fromhex(self.id),
+            policy=encode(self.policy),
+            commitment=self.commitment,
+            head=self._signed_head(),
+            nonce=self._nonce,
+        )
+        self.challenges = challenges(self.audit, self.policy, seed)
+        return self.challenges
+
+    @property
+    def nonce(self) -> bytes:
+        """The nonce, once it was revealed.
+
+        Raises:
+            RuntimeError: before that.
+        """
+        if self.challenges is None:
+            raise RuntimeError("the nonce is secret until it is revealed")
+        return self._nonce
+
+    def close_request(self) -> bytes:
+        """Says goodbye."""
+        return m.pack(m.Close(self._bound()))
+
+    def _bound(self) -> str:
+        if not self.id:
+            raise RuntimeError("welcome() comes first")
+        return self.id
+
+    def _signed_head(self) -> bytes:
+        if self.head is None:
+            raise RuntimeError("welcome() comes first")
+        return self.head.body()
+
+    def opening(self, step: int) -> StateOpening:
+        """Starts opening the state after `step`."""
+        if self.audit is None or self.challenges is None:
+            raise RuntimeError("reveal comes first")
+        return StateOpening(self._bound(), step, self.audit)
+
+    def records(self, step: int) -> RecordsOpening:
+        """Starts opening the records of `step`."""
+        if self.audit is None or self.challenges is None:
+            raise RuntimeError("reveal comes first")
+        return RecordsOpening(self._bound(), step, self.audit)
