@@ -93,8 +93,8 @@ def detection_probability(steps: int, bad: int, draws: int) -> Fraction:
 def combined_detection(steps: int, bad: int, draws: Sequence[int]) -> Fraction:
     """The probability that at least one of several sessions over the same head finds a bad step.
 
-    Holds for sessions with independent nonces, whoever ran them; all of them must be counted, and none may be left out
-    because of how it ended.
+    Holds for sessions with independent nonces, whoever ran them, if none is left out, or cut short by the trainer,
+    because of what was drawn: a trainer that may stop answering at the first bad draw of every session is never caught.
 
     Args:
         steps: steps of the run.
@@ -182,8 +182,8 @@ class Round:
 def rounds(draws: int, size: int, *, steps: int, bad: int) -> tuple[Round, ...]:
     """Splits a draw into rounds of `size` (the last may be smaller), with the detection probability after each.
 
-    A verifier may stop after any round, clean or not, provided the certificate quotes the figure of the round it
-    stopped at, not of the rounds it had planned.
+    A verifier may stop after any round, provided the certificate quotes the figure of the round it stopped at, not of
+    the rounds it had planned. The trainer may not: see `say`.
 
     Args:
         draws: number of draws in all.
@@ -219,7 +219,9 @@ def say(
 
     Args:
         steps: how many there were to draw from.
-        draws: how many replayed exactly: the first ones in the order of the draw, none left out.
+        draws: how many replayed exactly: the first ones in the order of the draw, none left out. Where they end must
+            not depend on the trainer: if it ended the session by leaving the next draw unanswered, that is a bad step
+            found, not a shorter draw (attack A33).
         bad_fraction: the cheat that the verifier's policy is about, see `bad_steps`.
         confidence: if given, adds how many bad steps are not excluded at this confidence.
         grinding_bits: for a seed that the trainer could choose among 2**grinding_bits; None for an interactive session.
