@@ -87,6 +87,7 @@ class Predicate(Struct, frozen=True):
         policy: what was demanded.
         commitment: to the nonce, published before the head was bound.
         nonce: revealed after.
+        draws: uniform draws made, fixed when the nonce was revealed.
         steps: recorded under the head.
         promised: by the manifest.
         final_state_root: committed after the last step.
@@ -111,6 +112,7 @@ class Predicate(Struct, frozen=True):
     policy: Policy
     commitment: Hex32
     nonce: Hex32
+    draws: Count
     steps: Count
     promised: Count
     final_state_root: Hex32
@@ -150,7 +152,8 @@ class Evidence:
     Attributes:
         predicate: as signed.
         head: of the trainer's log.
-        draws: uniform draws whose outcome is known, as a prefix of the draw order.
+        draws: uniform draws that count: all that were made, or none when anything owed in this session has no outcome. (A
+            session that ended early may have been ended by whoever knew which draw comes next.)
         owed_draws: draws that the policy asks for.
         verdict: that follows from the required set.
         missing: what was owed and has no outcome.
@@ -169,17 +172,16 @@ class Evidence:
 
 
 def assess(
-    policy: Policy,
     steps: int,
     drawn: Sequence[int],
     mandatory: Sequence[tuple[int, str]],
     checks: Sequence[CheckResult],
     challenges: Sequence[ChallengeResult],
-) -> tuple[Outcome, int, tuple[str, ...], tuple[str, ...]]:
-    """The verdict that follows from the required set: every check, every mandatory challenge, every draw.
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Holds a session to its required set: every check, every mandatory challenge, every draw.
 
     Returns:
-        Verdict, length of the prefix of draws with a known outcome, what is missing, what diverged.
+        What is missing, and what diverged.
     """
     by_check: dict[str, Outcome] = {}
     for check in checks:
@@ -188,17 +190,20 @@ def assess(
     for challenge in challenges:
         by_step[challenge.step] = _worst(by_step.get(challenge.step), challenge.result.outcome)
     missing = [f"check {name}" for name in CHECKS if by_check.get(name, "incomplete") == "incomplete"]
-    owed = [*(step for step, _ in mandatory), *drawn]
-    missing += [f"step {step}" for step in dict.fromkeys(owed) if by_step.get(step, "incomplete") == "incomplete"]
-    failures = [f"check {name}" for name, outcome in by_check.items() if outcome == "diverged"]
-    failures += [f"step {step}" for step, outcome in sorted(by_step.items()) if outcome == "diverged"]
-    known = 0
-    while known < len(drawn) and by_step.get(drawn[known], "incomplete") != "incomplete":
-        known += 1
+    owed = dict.fromkeys([*(step for step, _ in mandatory), *drawn])
+    missing += [f"step {step}" for step in owed if by_step.get(step, "incomplete") == "incomplete"]
     if steps < 1:
         missing.append("steps: the log records none")
-    verdict: Outcome = "diverged" if failures else "incomplete" if missing else "reproduced"
-    return verdict, known, tuple(missing), tuple(failures)
+    failures = [f"check {name}" for name, outcome in by_check.items() if outcome == "diverged"]
+    failures += [f"step {step}" for step, outcome in sorted(by_step.items()) if outcome == "diverged"]
+    return tuple(missing), tuple(failures)
+
+
+def verdict_of(missing: Sequence[str], failures: Sequence[str], draws: int, owed_draws: int) -> Outcome:
+    """One session's verdict: diverged if anything did, reproduced only if nothing is missing and every owed draw was made."""
+    if failures:
+        return "diverged"
+    return "incomplete" if missing or draws < owed_draws else "reproduced"
 
 
 def _worst(left: Outcome | None, right: Outcome) -> Outcome:
@@ -257,7 +262,9 @@ def open_certificate(data: bytes, *, keys: Sequence[PublicKey] = ()) -> Evidence
     if not predicate.steps <= min(predicate.promised, head.size):
         raise VerificationError("certificate", "more steps than the run promised or the head covers")
     owed = draw_count(predicate.policy, predicate.steps)
-    drawn = [i + 1 for i in draw(seed, predicate.steps, owed)]
+    if predicate.draws > predicate.steps:
+        raise VerificationError("certificate", f"{predicate.draws} draws of {predicate.steps} steps")
+    drawn = [i + 1 for i in draw(seed, predicate.steps, predicate.draws)]
     order = {step: place for place, step in enumerate(drawn)}
     for challenge in predicate.challenges:
         if challenge.order != order.get(challenge.step):
@@ -270,9 +277,11 @@ def open_certificate(data: bytes, *, keys: Sequence[PublicKey] = ()) -> Evidence
     if predicate.steps and not {0, 1, predicate.steps} <= owed_mandatory:
         raise VerificationError("certificate", "the initial state, the first and the last step are always challenged")
     # 6. the verdict, from the required set; 7. the probability
-    verdict, known, missing, failures = assess(
-        predicate.policy, predicate.steps, drawn, predicate.mandatory, predicate.checks, predicate.challenges
+    missing, failures = assess(
+        predicate.steps, drawn, predicate.mandatory, predicate.checks, predicate.challenges
     )
+    verdict = verdict_of(missing, failures, predicate.draws, owed)
+    counted = 0 if missing else predicate.draws
     if verdict != predicate.verdict:
         raise VerificationError(
             "certificate",
@@ -282,8 +291,8 @@ def open_certificate(data: bytes, *, keys: Sequence[PublicKey] = ()) -> Evidence
     if predicate.claims != CLAIMS or predicate.not_claimed != NOT_CLAIMED:
         raise VerificationError("certificate", "the certificate claims something else than this format's claims")
     bad = soundness.bad_steps(predicate.steps, predicate.policy.bad_fraction) if predicate.steps else 0
-    detection = soundness.detection_probability(predicate.steps, bad, known) if predicate.steps else Fraction(0)
-    return Evidence(predicate, head, known, owed, verdict, missing, failures, detection)
+    detection = soundness.detection_probability(predicate.steps, bad, counted) if predicate.steps else Fraction(0)
+    return Evidence(predicate, head, counted, owed, verdict, missing, failures, detection)
 
 
 def _named_key(data: bytes) -> PublicKey:
@@ -340,11 +349,9 @@ def add(evidence: Sequence[Evidence]) -> Sum:
     bad = soundness.bad_steps(first.predicate.steps, fractions[strictest])
     draws = tuple(one.draws for one in parts)
     detection = soundness.combined_detection(first.predicate.steps, bad, draws)
-    basis = [one for one in parts if not any(not item.startswith("step") or _is_owed(one, item) for item in one.missing)]
-    explicit = all(one.predicate.policy.draws for one in parts)
     if any(one.verdict == "diverged" for one in parts):
         verdict: Outcome = "diverged"
-    elif any(one.verdict == "reproduced" for one in parts) or (basis and not explicit and detection >= wanted):
+    elif any(one.verdict == "reproduced" for one in parts) or (detection >= wanted and any(one.draws for one in parts)):
         verdict = "reproduced"
     else:
         verdict = "incomplete"
@@ -356,11 +363,6 @@ def add(evidence: Sequence[Evidence]) -> Sum:
         parts[strictest].predicate.policy.bad_fraction,
         parts[confidences.index(wanted)].predicate.policy.confidence,
     )
-
-
-def _is_owed(one: Evidence, item: str) -> bool:
-    """Whether a missing step is a mandatory one, rather than a draw that another session may make up for."""
-    return int(item.removeprefix("step ").split(":")[0]) in {step for step, _ in one.predicate.mandatory}
 
 
 def fingerprint_of(certificate: bytes) -> str:
@@ -379,7 +381,7 @@ def facts(evidence: Evidence) -> Mapping[str, Any]:
         "head": {"size": evidence.head.size, "root": evidence.head.root.hex()},
         "steps": p.steps,
         "final": {"state_root": p.final_state_root},
-        "draws": {"made": evidence.draws, "owed": evidence.owed_draws},
+        "draws": {"made": p.draws, "counted": evidence.draws, "owed": evidence.owed_draws},
         "challenges": len(p.challenges),
         "detection": soundness.decimal_down(evidence.detection, 6),
         "confidence": p.policy.confidence,

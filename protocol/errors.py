@@ -100,6 +100,30 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "certificate": _wrong("a certificate's facts do not support what it says", "do not rely on it; ask for a session of your own"),
         "certificate-malformed": _malformed("not a certificate of this protocol"),
         "other-head": _usage("the certificates are about different heads", "add certificates over one head"),
+        # recording
+        "not-self-contained": _usage(
+            "a step, executed again from the same state, came out differently",
+            "something outside the state decides the step: an unseeded generator, a global, a clock, an unregistered tensor",
+        ),
+        "resume-diverged": _usage("the run does not continue with the recorded bits", "resume on the machine and settings it was recorded with"),
+        "resume-mismatch": _usage("this is not the run that was started", "continue with the same program, data and key"),
+        "run-finished": _usage("the run is finished", "record a new run in another folder"),
+        # replay
+        "budget": _unknown("the verifier's time was over before this", "run another session: evidence over one head adds up"),
+        "cancelled": _unknown("the verifier was stopped before this", "run another session: evidence over one head adds up"),
+        "init-diverged": _wrong("the initial state is not what the program builds from the seed"),
+        "not-run": _unknown("not run, because something before it failed", "see the first failure"),
+        "program-not-trusted": _unknown(
+            "the program is not a reference program and consent to run it is missing",
+            "read its sources, then consent with --trust-program DIGEST; it runs in the sandbox only",
+        ),
+        "rebuild-diverged": _wrong("a state rebuilt from a kept one is not the committed one"),
+        "replay-batch": _wrong("the step was not given the batch that the program makes of the committed records"),
+        "replay-fingerprint": _wrong("the recorded fingerprint is not the replayed one"),
+        "replay-hyperparameters": _wrong("the recorded hyperparameters are not the replayed ones"),
+        "replay-state": _wrong("the replayed state is not the committed one"),
+        "replay-failed": _wrong("the program fails on the committed state and records"),
+        "replay-stopped": _unknown("a replay did not come to its end here", "give the replay more time or memory, or a machine like the run's"),
         # encoding
         "not-canonical": _malformed("the bytes are not the one canonical encoding of what they say"),
         "too-large": Code(

@@ -78,10 +78,15 @@ class GetSource(Struct, frozen=True, tag="get-source", tag_field="type"):
 
 
 class Reveal(Struct, frozen=True, tag="reveal", tag_field="type"):
-    """3. The verifier shows its nonce; from here on both sides know every challenge."""
+    """3. The verifier shows its nonce and says how many uniform draws it makes; from here on both sides know every challenge.
+
+    The number is said now, not while answers come in: a verifier that stopped at some later time would let the prover, which
+    knows the draws, answer slowly until just before the first bad one.
+    """
 
     session: SessionId
     nonce: Hex32
+    draws: Count
 
 
 class OpenState(Struct, frozen=True, tag="open-state", tag_field="type"):

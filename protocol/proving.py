@@ -125,6 +125,8 @@ class ProverSession:
     def _revealed(self, request: m.Reveal) -> bytes:
         if self._hello is None or self._challenges is not None:
             raise ProtocolError("session", "the nonce was revealed before")
+        if request.draws > self.archive.audit.steps:
+            raise ProtocolError("session", f"{request.draws} draws of {self.archive.audit.steps} steps")
         nonce, commitment = bytes.fromhex(request.nonce), bytes.fromhex(self._hello.commitment)
         check_nonce(nonce, commitment)
         seed = session_seed(
@@ -134,7 +136,7 @@ class ProverSession:
             head=self._head.body(),
             nonce=nonce,
         )
-        self._challenges = challenges(self.archive.audit, self._hello.policy, seed)
+        self._challenges = challenges(self.archive.audit, self._hello.policy, seed, request.draws)
         self.archive.expect(sorted(self._challenged()))
         return m.pack(m.Done())
 

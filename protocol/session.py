@@ -58,9 +58,9 @@ def draw_count(policy: m.Policy, steps: int) -> int:
     )
 
 
-def challenges(audit: checks.LogAudit, policy: m.Policy, seed: bytes) -> list[Challenge]:
+def challenges(audit: checks.LogAudit, policy: m.Policy, seed: bytes, draws: int) -> list[Challenge]:
     """Every challenge of a session: mandatory ones by step, then the uniform draws in the order drawn."""
-    drawn = [i + 1 for i in draw(seed, audit.steps, draw_count(policy, audit.steps))]
+    drawn = [i + 1 for i in draw(seed, audit.steps, draws)]
     order = {step: place for place, step in enumerate(drawn)}
     owed = checks.mandatory(audit, policy.outliers)
     names = dict(owed)

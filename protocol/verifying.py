@@ -38,6 +38,7 @@ class VerifierSession:
         self.head: Checkpoint | None = None
         self.heads: list[str] = []
         self.audit: checks.LogAudit | None = None
+        self.draws = 0
         self.challenges: list[Challenge] | None = None
         self._leaves: list[Document] = []
         self._first_entry = b""
@@ -139,9 +140,10 @@ class VerifierSession:
         check_source(self.audit.manifest.program, path, data)
         return data
 
-    def reveal_request(self) -> bytes:
-        """Shows the nonce; the challenges are known from here on."""
-        return m.pack(m.Reveal(self._bound(), self._nonce.hex()))
+    def reveal_request(self, draws: int) -> bytes:
+        """Shows the nonce and fixes the number of uniform draws; the challenges are known from here on."""
+        self.draws = draws
+        return m.pack(m.Reveal(self._bound(), self._nonce.hex(), draws))
 
     def revealed(self, reply: bytes) -> list[Challenge]:
         """Derives the challenges."""
@@ -159,7 +161,7 @@ class VerifierSession:
             head=self._signed_head(),
             nonce=self._nonce,
         )
-        self.challenges = challenges(self.audit, self.policy, seed)
+        self.challenges = challenges(self.audit, self.policy, seed, self.draws)
         return self.challenges
 
     @property

@@ -36,7 +36,20 @@ def write_state(path: Path, entries: Iterable[Entry], data: Callable[[str], memo
 
 
 def read_state(path: Path, pieces: Pieces) -> tuple[list[Entry], dict[str, bytes]]:
-    """Reads a state file of unknown origin.
+    """Reads a state file of unknown origin; see `parse_state`.
+
+    Raises:
+        ProtocolError: `state-file`.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ProtocolError("state-file", f"{path.name} cannot be read: {error.strerror}") from None
+    return parse_state(data, pieces, path.name)
+
+
+def parse_state(data: bytes, pieces: Pieces, name: str) -> tuple[list[Entry], dict[str, bytes]]:
+    """The state in the bytes of a state file.
 
     Returns:
         The entries, and the little-endian bytes of each by name. Nothing is trusted: compare the root.
@@ -45,22 +58,22 @@ def read_state(path: Path, pieces: Pieces) -> tuple[list[Entry], dict[str, bytes
         ProtocolError: `state-file`.
     """
     try:
-        found = load(path.read_bytes())
-    except (safetensors.SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
-        raise ProtocolError("state-file", f"{path.name} cannot be read: {error}") from None
+        found = load(data)
+    except (safetensors.SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise ProtocolError("state-file", f"{name} cannot be read: {error}") from None
     index = found.pop(_INDEX, None)
     if index is None:
-        raise ProtocolError("state-file", f"{path.name} has no list of entries")
+        raise ProtocolError("state-file", f"{name} has no list of entries")
     entries = decode(index.tobytes(), tuple[Entry, ...], limit=MAX_TABLE)
     validate(entries, pieces)
     buffers = {}
     for entry in entries:
         part = found.pop(entry.name, None)
         if part is None or part.dtype != np.uint8 or part.nbytes != entry.size:
-            raise ProtocolError("state-file", f"{path.name} does not hold {entry.name} as its entry says")
+            raise ProtocolError("state-file", f"{name} does not hold {entry.name} as its entry says")
         buffers[entry.name] = part.tobytes()
     if found:
-        raise ProtocolError("state-file", f"{path.name} holds {min(found)}, which no entry names")
+        raise ProtocolError("state-file", f"{name} holds {min(found)}, which no entry names")
     return list(entries), buffers
 
 

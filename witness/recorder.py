@@ -1,0 +1,460 @@
+"""Record a run: commit to what it is, then to every state it reaches.
+
+    with witness.record("runs/a", CharGPT(config), data) as run:
+        for batch in run:
+            loss = run.step(batch)
+
+Before step 1 the program is tried twice on scratch copies: one step under the operation recorder (which operations, shapes and
+dtypes does it really use?), and after the second real step, that step once more from the restored state. A program that keeps
+state where the census cannot see it, or draws from somewhere else than its seeds, is refused there and then, by the name of the
+tensor that differs, instead of failing an honest run's verification weeks later.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+import witness
+from protocol.encoding import encode, encode_trusted
+from protocol.errors import UsageError, WitnessError
+from protocol.keys import SigningKey
+from protocol.manifest import Manifest, Seed, validate
+from protocol.operations import OperationProbe
+from protocol.profile import NativeProfile
+from protocol.records import (
+    AfterManifest,
+    CheckpointEvent,
+    FaultEvent,
+    FinalEvent,
+    InitRecord,
+    ResumeEvent,
+    StepRecord,
+)
+from protocol.schedule import Schedule, probe_indices
+from protocol.statetree import Entry, Pieces, Table, first_difference
+from witness import keys, profile, source
+from witness.data import Corpus, open_corpus, open_stored, store
+from witness.execute import Outcome, build, run_step
+from witness.hashing import hash_state
+from witness.logstore import LogStore
+from witness.operations import OperationRecorder, build_probe
+from witness.program import Program, State, instantiate, plain_arguments
+from witness.restore import restore
+from witness.rundir import RunDir, last_checkpoint, read_log
+from witness.state import Census
+from witness.statefile import atomic_write, write_state
+
+NO_ROOT = bytes(32)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What the committed schedule draws for one step; the program's `collate` makes tensors of it inside `run.step`.
+
+    Attributes:
+        step: number of the step, from 1.
+        indices: sample numbers, in batch order.
+        samples: their bytes.
+    """
+
+    step: int
+    indices: list[int]
+    samples: list[bytes]
+
+
+def record(
+    folder: str | Path,
+    program: Program,
+    data: Any = None,
+    *,
+    steps: int | None = None,
+    batch_size: int | None = None,
+    seed: int | bytes = 0,
+    key: SigningKey | str | Path | None = None,
+    checkpoint_every: int | None = None,
+    commit_every: int = 1,
+    pieces: int | None = None,
+    resume: bool = False,
+) -> Recorder:
+    """Starts recording a run, or continues one.
+
+    Args:
+        folder: of the run; missing or empty, unless `resume`.
+        program: the run as a transition function.
+        data: a path, a list of texts or bytes, a numpy array or a `Corpus`; None for the embedded corpus.
+        steps: how many steps are promised (default: the program's `steps`).
+        batch_size: samples a step (default: the program's `batch_size`).
+        seed: an integer, or 32 bytes; everything random derives from it.
+        key: the trainer's signing key or its file; None makes one inside the run's folder.
+        checkpoint_every: keep the state every so many steps (default: about 20 states a run).
+        commit_every: commit the state root every so many steps.
+        pieces: bytes of a state piece, a power of two from 4 KiB to 1 MiB.
+        resume: continue the run in `folder`; everything else must be as it was.
+
+    Raises:
+        UsageError: `run-exists`, `run-missing`, `run-locked`, `empty-corpus`, `unbound-state`, `not-self-contained`, ...
+    """
+    source.stop_when_loading()
+    profile.apply_recommended_switches()
+    path = Path(folder)
+    if resume:
+        return Recorder.resume(path, program, key)
+    signer = _signer(key)
+    corpus = open_corpus(data, program.packing())
+    steps = steps if steps is not None else program.steps
+    batch_size = batch_size if batch_size is not None else program.batch_size
+    commit_every = max(1, commit_every)
+    if checkpoint_every is None:
+        checkpoint_every = max(1, -(-steps // 20))
+    checkpoint_every = -(-checkpoint_every // commit_every) * commit_every
+    claim, files = source.collect(type(program))
+    claim = type(claim)(claim.entry, claim.kind, claim.files, plain_arguments(program))
+    seed_value = seed if isinstance(seed, bytes) else hashlib.sha256(f"training-witness own seed {seed}".encode()).digest()
+    if len(seed_value) != 32:
+        raise UsageError("schedule", "a seed is an integer or 32 bytes")
+    Schedule(seed_value, corpus.documents.samples, batch_size)  # refuses an empty corpus before anything is written
+    run = RunDir.create(path)
+    run.lock()
+    made = signer is None
+    if signer is None:
+        signer = keys.generate("trainer")
+        keys.write_key(run.key, signer)
+
+    def manifest(numeric: NativeProfile, operations: OperationProbe) -> Manifest:
+        return Manifest(
+            key=signer.public.vkey,
+            program=claim,
+            corpus=corpus.claim(),
+            seed=Seed(seed_value.hex()),
+            batch_size=batch_size,
+            steps=steps,
+            commit_every=commit_every,
+            checkpoint_every=checkpoint_every,
+            probe_samples=program.probe_samples if program.has_probe() else 0,
+            pieces=Pieces(pieces) if pieces else Pieces(),
+            profile=numeric,
+            operations=operations,
+            package=witness.__version__,
+        )
+
+    recorder = Recorder(run, program, corpus, signer)
+    recorder.own_key = made
+    recorder.start(manifest, files)
+    return recorder
+
+
+def _signer(key: SigningKey | str | Path | None) -> SigningKey | None:
+    return keys.read_key(Path(key)) if isinstance(key, str | Path) else key
+
+
+class Recorder:
+    """A run being recorded; use `witness.record` to make one, as a context manager and an iterator of batches."""
+
+    def __init__(self, run: RunDir, program: Program, corpus: Corpus, key: SigningKey) -> None:
+        self.run, self.program, self.corpus, self.key = run, program, corpus, key
+        self.own_key = False
+        """Whether the key was made for this run and lies in its folder, so that it names nobody."""
+        self.manifest: Manifest
+        self.log: LogStore
+        self.state: State
+        self.step_number = 0
+        """Steps done."""
+        self.losses: list[float] = []
+        """Losses of the steps done in this process."""
+        self.stopping = False
+        """Set this (from a signal handler, say) to end after the current step; the run can be resumed."""
+        self._previous_root = NO_ROOT
+        self._snapshot: tuple[list[Entry], dict[str, bytes]] | None = None
+        self._first_root: Table | None = None
+        self._broken = False
+        self._finished = False
+        self._schedule: Schedule
+
+    # -- beginning ---------------------------------------------------------------------------------------------------------
+
+    def start(self, make_manifest: Any, files: dict[str, bytes]) -> None:
+        """Tries one step on a scratch copy, then commits to the manifest and the initial state."""
+        self._use(make_manifest(profile.capture({}), OperationProbe()))
+        validate(self.manifest)
+        scratch, state = self._scratch()
+        self._previous_root = self._table(Census(scratch, state)).root
+        with OperationRecorder() as operations:
+            self._execute(scratch, state, 1)
+        self._first_root = self._table(Census(scratch, state))
+        optimizers = {name: c for name, c in state.items() if isinstance(c, torch.optim.Optimizer)}
+        self._use(make_manifest(profile.capture(optimizers, state), build_probe(operations.specs)))
+        del scratch, state
+        self.run.write_program(files)
+        store(self.corpus, self.run.corpus)
+        self.log = self.run.log()
+        self.log.append(encode(self.manifest))
+        self.run.sign_head(self.log, self.manifest.origin, self.key)
+        self._begin()
+
+    def _begin(self) -> None:
+        """The initial state, committed and kept."""
+        self.state = build(self.program, self._seed)
+        census = Census(self.program, self.state)
+        table = self._table(census)
+        write_state(self.run.checkpoint_path(0), census.entries(), census.data)
+        self.log.append(encode(InitRecord(table.root.hex())))
+        self.run.sign_head(self.log, self.manifest.origin, self.key)
+        self._previous_root = table.root
+
+    def _use(self, manifest: Manifest) -> None:
+        self.manifest = manifest
+        self._seed = bytes.fromhex(manifest.seed.value)
+        self._schedule = Schedule(self._seed, self.corpus.documents.samples, manifest.batch_size)
+
+    def _scratch(self) -> tuple[Program, State]:
+        """A second copy of the program, made as a replayer makes it, with its initial state."""
+        namespace = vars(sys.modules[type(self.program).__module__])
+        program = instantiate(type(self.program), namespace, self.manifest.program.arguments)
+        return program, build(program, self._seed)
+
+    # -- resuming ----------------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def resume(cls, path: Path, program: Program, key: SigningKey | str | Path | None) -> Recorder:
+        """Continues a run after a stop or a kill, from its newest whole checkpoint.
+
+        Steps that were recorded after that checkpoint are executed again and must come out as recorded.
+
+        Raises:
+            UsageError: `run-finished`, `resume-mismatch`, `resume-diverged`.
+        """
+        run = RunDir.open(path)
+        run.lock()
+        signer = _signer(key) or run.read_key()
+        log = run.log()
+        manifest, entries = read_log(log)
+        if any(isinstance(entry, FinalEvent) for entry in entries):
+            raise UsageError("run-finished", f"{path} is finished: {manifest.steps} steps")
+        recorder = cls(run, program, open_stored(run.corpus), signer)
+        recorder.log = log
+        recorder._check_same(manifest)
+        recorder._use(manifest)
+        if not any(isinstance(entry, InitRecord) for entry in entries):
+            recorder._begin()
+            return recorder
+        recorder._continue(entries)
+        return recorder
+
+    def _check_same(self, manifest: Manifest) -> None:
+        claim, _ = source.collect(type(self.program))
+        pairs = {
+            "program files": (claim.files, manifest.program.files),
+            "program entry": (claim.entry, manifest.program.entry),
+            "program arguments": (encode(plain_arguments(self.program)), encode(manifest.program.arguments)),
+            "corpus": (self.corpus.claim().root, manifest.corpus.root),
+            "key": (self.key.public.vkey, manifest.key),
+        }
+        for name, (now, then) in pairs.items():
+            if now != then:
+                raise UsageError(
+                    "resume-mismatch",
+                    f"the {name} differ from what the manifest of {self.run.path} promises",
+                    next_action="continue with the program, data and key the run was started with, or record a new run",
+                )
+
+    def _continue(self, entries: list[AfterManifest]) -> None:
+        steps = {entry.step: entry for entry in entries if isinstance(entry, StepRecord)}
+        last = max(steps, default=0)
+        kept = last_checkpoint(self.run, entries, self.manifest.pieces)
+        at = kept.step if kept else 0
+        self.state = build(self.program, self._seed)
+        if at:
+            restore(self.program, self.state, *self.run.read_checkpoint(at, self.manifest.pieces))
+        init = next(entry for entry in entries if isinstance(entry, InitRecord))
+        expected = steps[at].state_root if at else init.state_root
+        table = self._table(Census(self.program, self.state))
+        if table.root.hex() != expected:
+            raise UsageError(
+                "resume-diverged",
+                f"the state after step {at} does not come back as recorded",
+                evidence={"step": at, "recorded": expected, "restored": table.root.hex()},
+            )
+        self.step_number, self._previous_root = at, table.root
+        for step in range(at + 1, last + 1):
+            made = self._advance()
+            if made != steps[step]:
+                fields = [f for f in ("records", "batch", "fingerprint", "state_root") if getattr(made, f) != getattr(steps[step], f)]
+                raise UsageError(
+                    "resume-diverged",
+                    f"step {step} does not come out as recorded ({', '.join(fields)} differ): other threads, versions or machine?",
+                    evidence={"step": step, "fields": fields},
+                    next_action="resume with the environment of the manifest's profile (`witness train --resume` sets it)",
+                )
+        if last and self.manifest.keeps(last) and not _announced(entries, last):
+            self._keep()
+        self.log.append(encode(ResumeEvent(last, at)))
+        if last == self.manifest.steps:
+            self._finish()
+
+    # -- the loop ----------------------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Recorder:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        try:
+            self.close()
+        except WitnessError:
+            if error is None:
+                raise
+
+    def __iter__(self) -> Iterator[Batch]:
+        while self.step_number < self.manifest.steps and not self.stopping:
+            step = self.step_number + 1
+            indices = self._schedule.indices(step)
+            yield Batch(step, indices, self.corpus.samples(indices))
+            if self.step_number < step:
+                raise UsageError("program", f"the loop went on without run.step(batch) for step {step}")
+
+    def __len__(self) -> int:
+        return self.manifest.steps
+
+    def step(self, batch: Batch) -> float:
+        """Executes, commits and records the step of `batch`; returns the loss.
+
+        Raises:
+            UsageError: `program`, `not-self-contained`, `disk-full`.
+        """
+        if batch.step != self.step_number + 1 or self._broken:
+            raise UsageError("program", f"batch {batch.step} is not the one that is due ({self.step_number + 1})")
+        made = self._advance(batch)
+        self.log.append(encode_trusted(made))
+        if self.manifest.keeps(made.step):
+            self._keep()
+        if self.step_number == self.manifest.steps:
+            self._finish()
+        return self.losses[-1]
+
+    def _advance(self, batch: Batch | None = None) -> StepRecord:
+        step = self.step_number + 1
+        self._broken = True  # until the step is whole: a state caught in the middle of a step is never kept
+        if step == 2:
+            census = Census(self.program, self.state)
+            self._snapshot = census.entries(), {name: bytes(census.data(name)) for name in census.leaves}
+        outcome, indices = self._execute(self.program, self.state, step, batch)
+        census = Census(self.program, self.state)
+        committed = self.manifest.commits(step)
+        root = NO_ROOT
+        if committed or step <= 2:
+            table = self._table(census)
+            self._check_self_contained(step, table)
+            root = table.root if committed else NO_ROOT
+        entries, buffers = outcome.batch
+        made = StepRecord(
+            step=step,
+            records=self.corpus.documents.records_digest(step, indices).hex(),
+            batch=hash_state(entries, buffers.__getitem__, self.manifest.pieces).root.hex(),
+            hyperparameters=outcome.hyperparameters,
+            fingerprint=outcome.fingerprint,
+            state_root=root.hex() if committed else None,
+        )
+        self.losses.append(outcome.loss)
+        self.step_number, self._previous_root, self._broken = step, root, False
+        return made
+
+    def _execute(
+        self, program: Program, state: State, step: int, batch: Batch | None = None
+    ) -> tuple[Outcome, list[int]]:
+        indices = batch.indices if batch else self._schedule.indices(step)
+        samples = batch.samples if batch else self.corpus.samples(indices)
+        probe = probe_indices(self._seed, step, self._previous_root, self.corpus.documents.samples, self.manifest.probe_samples)
+        return run_step(program, state, step, self._seed, samples, self.corpus.samples(probe)), indices
+
+    def _check_self_contained(self, step: int, table: Table) -> None:
+        """Compares step 1 with the scratch copy's, and step 2 with its repetition from the restored state."""
+        other: Table | None = None
+        if step == 1 and self._first_root is not None:
+            other, self._first_root = self._first_root, None
+        elif step == 2 and self._snapshot is not None:
+            program, state = self._scratch()
+            restore(program, state, *self._snapshot)
+            self._snapshot = None
+            self._execute(program, state, 2)
+            other = self._table(Census(program, state))
+        if other is not None and other.root != table.root:
+            name, offset, what = first_difference(table, other) or ("state", 0, "order")
+            raise UsageError(
+                "not-self-contained",
+                f"step {step}, executed again from the same state, batch and seeds, differs first in {name} ({what})",
+                evidence={"step": step, "tensor": name, "byte": offset},
+            )
+
+    def _table(self, census: Census) -> Table:
+        return hash_state(census.entries(), census.data, self.manifest.pieces)
+
+    # -- keeping and ending ------------------------------------------------------------------------------------------------
+
+    def _keep(self) -> None:
+        """Keeps the state, announces it in the log and signs a head."""
+        census = Census(self.program, self.state)
+        root = self._table(census).root
+        write_state(self.run.checkpoint_path(self.step_number), census.entries(), census.data)
+        self.log.append(encode(CheckpointEvent(self.step_number, root.hex())))
+        self.run.sign_head(self.log, self.manifest.origin, self.key)
+
+    def fault(self, step: int, note: str) -> None:
+        """Declares that the transition to `step` may be wrong; it will be challenged.
+
+        Args:
+            step: a recorded step.
+            note: at most 256 characters.
+        """
+        if not 1 <= step <= self.step_number or len(note) > 256:
+            raise UsageError("program", f"a fault names a recorded step (1 to {self.step_number}) and at most 256 characters")
+        self.log.append(encode(FaultEvent(step, note)))
+
+    def _finish(self) -> None:
+        census = Census(self.program, self.state)
+        table = self._table(census)
+        released = released_table(self.state, table)
+        tensors = {e.name: census.leaves[e.name].clone().contiguous() for e in released.entries}  # type: ignore[union-attr]
+        atomic_write(self.run.released, lambda path: save_file(tensors, path))
+        self.log.append(encode(FinalEvent(self.step_number, table.root.hex(), released.root.hex())))
+        self.run.sign_head(self.log, self.manifest.origin, self.key)
+        self._finished = True
+
+    def close(self) -> None:
+        """Ends recording. An unfinished run keeps its state, when it is whole, and can be resumed."""
+        log = getattr(self, "log", None)
+        if log is None or not self.run.log_path.exists():
+            self.run.unlock()
+            return
+        try:
+            if not self._finished and not self._broken and self.step_number > 0:
+                self._stop()
+        finally:
+            log.close()
+            self.run.unlock()
+            self.log = None  # type: ignore[assignment]
+
+    def _stop(self) -> None:
+        kept = self.run.checkpoint_path(self.step_number).exists()
+        if not kept and self.manifest.commits(self.step_number):
+            self._keep()
+        else:
+            self.run.sign_head(self.log, self.manifest.origin, self.key)
+
+
+def released_table(state: State, table: Table) -> Table:
+    """The table of the weights alone: parameters and buffers of every module, as in `model.safetensors`."""
+    modules = tuple(f"{name}/" for name, component in state.items() if isinstance(component, torch.nn.Module))
+    names = [e.name for e in table.entries if e.name.startswith(modules) and e.dtype != "json" and "/@" not in e.name]
+    return table.subset(names)
+
+
+def _announced(entries: list[AfterManifest], step: int) -> bool:
+    return any(isinstance(entry, CheckpointEvent) and entry.step == step for entry in entries)
