@@ -22,6 +22,8 @@ from protocol.errors import ProtocolError, UsageError, VerificationError
 PIECE = 4096
 LEAF_BYTES = 96
 MAX_DOCUMENTS = 1 << 24
+MAX_OPENED = 1 << 20
+"""Pieces that one step's samples may fill (4 GiB): leaves can claim any length, and a list of pieces costs memory."""
 _LEAF = struct.Struct(">QQ32s32sQQ")
 _SPAN = struct.Struct(">32sQQ")
 _LEAF_TAG, _PIECE_TAG = b"TW1C", b"TW1D"
@@ -41,8 +43,9 @@ class Packing(Struct, frozen=True):
     stride: Count = 0
 
     def __post_init__(self) -> None:
-        """Refuses windows that do not advance."""
-        if (self.kind == "windows") != (self.length > 0 and self.stride > 0):
+        """Refuses windows that do not advance, and a second spelling of `documents`."""
+        sizes = (self.length, self.stride)
+        if min(sizes) < 1 if self.kind == "windows" else any(sizes):
             raise ProtocolError("not-canonical", "windows have a length and a stride, documents have neither")
 
 
@@ -198,11 +201,17 @@ class Documents:
         return tagged_hash("records", step.to_bytes(8, "big"), *parts)
 
     def pieces_of(self, samples: Iterable[int]) -> list[tuple[int, int]]:
-        """The `(document, piece)` pairs that hold the bytes of `samples`, sorted and distinct."""
+        """The `(document, piece)` pairs that hold the bytes of `samples`, sorted and distinct.
+
+        Raises:
+            ProtocolError: `too-large`, for more than `MAX_OPENED` of them.
+        """
         needed: set[tuple[int, int]] = set()
         for sample in samples:
             for document, start, stop in self.spans(sample):
                 last = max(start, stop - 1)
+                if len(needed) + last // PIECE - start // PIECE >= MAX_OPENED:
+                    raise ProtocolError("too-large", f"the samples fill more than {MAX_OPENED} pieces of documents")
                 needed.update((document, piece) for piece in range(start // PIECE, last // PIECE + 1))
         return sorted(needed)
 
