@@ -83,6 +83,28 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "session": _usage("the request does not fit the session", "start a new session"),
         "statement": _wrong("the prover's signed statement binds something else"),
         "statement-missing": _wrong("the prover did not bind itself by signature", "ask the trainer to serve the run with its key"),
+        # http (witness.http)
+        "address": _usage("no prover can be reached under this address", "give the http or https URL that the trainer names"),
+        "busy": Code("the server does as much as it can at the moment", EXIT_INCOMPLETE, 503, "ask again a little later"),
+        "extra-missing": _usage("an optional part of the package is not installed", "install the extra that the message names"),
+        "http-reply": _malformed("an HTTP reply is not one that a prover gives"),
+        "internal": Code("the server failed; its log says why", EXIT_INCOMPLETE, 500, "ask whoever runs the server to read its log"),
+        "listen": _usage("the server cannot listen there", "choose another address or port"),
+        "method": Code("the address does not take this HTTP method", EXIT_USAGE, 405, "see the table of endpoints in `witness.http`"),
+        "not-a-prover": Code(
+            "what answers there does not speak the protocol, and has committed to nothing",
+            EXIT_INCOMPLETE,
+            502,
+            "check the address; until a prover binds itself, nobody is accused",
+        ),
+        "not-found": Code("nothing is at this address", EXIT_USAGE, 404, "start a new session; a server forgets idle ones"),
+        "rate": Code("too many new sessions from this address", EXIT_INCOMPLETE, 429, "wait a minute"),
+        "slow-request": Code("the request did not arrive in time", EXIT_INCOMPLETE, 408, "send it again, faster"),
+        "unanswered": _wrong(
+            "the prover bound itself and then did not answer in the time that the policy gives",
+            "an unanswered challenge counts as diverged: whoever may fall silent on the bad steps is never caught",
+        ),
+        "unreachable": _unknown("no prover answers at this address", "check the address and the network; nobody had committed to anything yet"),
         # sandbox (witness.sandbox)
         "sandbox-environment": _unknown(
             "a pinned environment variable could run code outside the sandbox",
@@ -109,6 +131,8 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "resume-mismatch": _usage("this is not the run that was started", "continue with the same program, data and key"),
         "run-finished": _usage("the run is finished", "record a new run in another folder"),
         # replay
+        "reference-differs": _unknown("the run used another release of the reference programs", "verify with the package version the manifest names"),
+        "wrong-key": _wrong("the key is not the one the manifest names", "serve the run with the key it was recorded with"),
         "budget": _unknown("the verifier's time was over before this", "run another session: evidence over one head adds up"),
         "cancelled": _unknown("the verifier was stopped before this", "run another session: evidence over one head adds up"),
         "init-diverged": _wrong("the initial state is not what the program builds from the seed"),
