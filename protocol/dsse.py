@@ -116,6 +116,15 @@ def open_envelope(
     return payload
 
 
+def peek(data: bytes, *, limit: int) -> bytes:
+    """The payload of an envelope before anything is verified: only to learn which key claims to have signed.
+
+    Raises:
+        ProtocolError: `too-large` or `envelope-malformed`.
+    """
+    return _bytes(_parse(data, limit).payload)
+
+
 def _parse(data: bytes, limit: int) -> _Envelope:
     if len(data) > limit:
         raise ProtocolError("too-large", f"an envelope of {len(data)} bytes where at most {limit} are allowed")

@@ -64,6 +64,7 @@ class ProverSession:
         self.archive, self.id, self._key = archive, session.hex(), key
         self._head = parse_checkpoint(parse_note(archive.head).text.encode())
         self._hello: m.Hello | None = None
+        self._reveal: m.Reveal | None = None
         self._challenges: list[Challenge] | None = None
         self.closed = False
 
@@ -79,7 +80,7 @@ class ProverSession:
     def _answer(self, request: m.Request) -> bytes:
         if isinstance(request, m.Hello):
             return self._welcome(request)
-        if self._hello is None or request.session != self.id or self.closed:
+        if self._hello is None or request.session != self.id or (self.closed and not isinstance(request, m.Close)):
             raise ProtocolError("session", "no such session")
         if isinstance(request, m.GetHeads):
             notes = [note.decode() for note in self.archive.heads[request.first : request.first + 512]]
@@ -123,7 +124,9 @@ class ProverSession:
         return m.pack(m.Part(first, self._head.size), m.join_entries(chosen))
 
     def _revealed(self, request: m.Reveal) -> bytes:
-        if self._hello is None or self._challenges is not None:
+        if request == self._reveal:
+            return m.pack(m.Done())  # the reply to the first one was lost on its way: the same again changes nothing
+        if self._hello is None or self._reveal is not None:
             raise ProtocolError("session", "the nonce was revealed before")
         if request.draws > self.archive.audit.steps:
             raise ProtocolError("session", f"{request.draws} draws of {self.archive.audit.steps} steps")
@@ -137,6 +140,7 @@ class ProverSession:
             nonce=nonce,
         )
         self._challenges = challenges(self.archive.audit, self._hello.policy, seed, request.draws)
+        self._reveal = request
         self.archive.expect(sorted(self._challenged()))
         return m.pack(m.Done())
 

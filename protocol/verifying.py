@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from protocol import checks
 from protocol import messages as m
 from protocol.corpus import Document, Documents, parse_leaves
@@ -40,8 +42,10 @@ class VerifierSession:
         self.audit: checks.LogAudit | None = None
         self.draws = 0
         self.challenges: list[Challenge] | None = None
+        self.spool: Callable[[bytes], object] | None = None
+        """Takes every log entry as it passes its checks, for whoever needs records again."""
         self._leaves: list[Document] = []
-        self._first_entry = b""
+        self._manifest: Manifest | None = None
 
     def hello(self) -> bytes:
         """The opening request."""
@@ -110,6 +114,7 @@ class VerifierSession:
     def begin(self, manifest: Manifest) -> None:
         """Starts the audit once leaves and heads are there."""
         key = parse_vkey(manifest.key)
+        self._manifest = manifest
         self.audit = checks.LogAudit(Documents(self._leaves, manifest.corpus.packing))
         self.audit.watch(open_head(note.encode(), [key], manifest.origin) for note in [*self.heads, self.head_note])
 
@@ -123,6 +128,10 @@ class VerifierSession:
             raise ProtocolError("frame", "the log does not go on where it stopped")
         for entry in entries:
             self.audit.read(entry)
+            if self.audit.size == 1 and self.audit.manifest != self._manifest:
+                raise VerificationError("manifest", "the prover showed two manifests")
+            if self.spool is not None:
+                self.spool(entry)
         if self.audit.size < self.head.size:
             return False
         self.audit.finish(self.head)

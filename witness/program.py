@@ -8,12 +8,16 @@ state after it.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
+from protocol.corpus import Packing
 from protocol.errors import ProtocolError, UsageError
 from protocol.plain import from_plain, to_plain
+
+if TYPE_CHECKING:
+    from witness.data import Corpus
 
 
 class State(Mapping[str, Any]):
@@ -59,12 +63,26 @@ class Program:
     arguments: ClassVar[tuple[tuple[Any, ...], dict[str, Any]]]
     probe_samples: ClassVar[int] = 1
     """How many samples `probe` gets; drawn from the corpus by a seed that no one knows before the step."""
+    batch_size: int = 16
+    """Samples a step, where the caller names no number; set it on the class or in the constructor."""
+    steps: int = 200
+    """Steps of a run, where the caller names no number."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> "Program":
         """Remembers the constructor's arguments for the manifest."""
         program = super().__new__(cls)
         program.__dict__["_arguments"] = (args, kwargs)
         return program
+
+    def packing(self) -> Packing:
+        """How samples are cut from the corpus: here, one document each. Text models want windows."""
+        return Packing("documents")
+
+    def default_data(self) -> "Corpus":
+        """The corpus where the caller names none: the English text that every Python carries."""
+        from witness.data import embedded_text
+
+        return embedded_text(self.packing())
 
     def build(self) -> Mapping[str, Any]:
         """Makes the initial state: modules, optimisers, schedulers, tensors, or anything with `state_dict()`.

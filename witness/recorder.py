@@ -109,7 +109,7 @@ def record(
     if resume:
         return Recorder.resume(path, program, key)
     signer = _signer(key)
-    corpus = open_corpus(data, program.packing())
+    corpus = open_corpus(data, program.packing()) if data is not None else program.default_data()
     steps = steps if steps is not None else program.steps
     batch_size = batch_size if batch_size is not None else program.batch_size
     commit_every = max(1, commit_every)

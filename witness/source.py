@@ -54,7 +54,7 @@ def collect(kind: type) -> tuple[ProgramClaim, dict[str, bytes]]:
             next_action="put the class into a .py file and import it from there",
         )
     path = Path(file).resolve()
-    package = module.__spec__.parent if module.__name__ == "__main__" and module.__spec__ else (module.__package__ or "")
+    package = (module.__spec__.parent if module.__name__ == "__main__" and module.__spec__ else module.__package__) or ""
     root = path.parent
     for _ in filter(None, package.split(".")):
         root = root.parent
@@ -63,9 +63,15 @@ def collect(kind: type) -> tuple[ProgramClaim, dict[str, bytes]]:
     return _claim(f"{name}:{kind.__qualname__}", "files", files), files
 
 
+def claim_of_reference(entry: str) -> ProgramClaim:
+    """What this installation's copy of a reference program is."""
+    return _claim(entry, "reference", reference_files())
+
+
 def reference_files() -> dict[str, bytes]:
     """The installed reference programs, by file name."""
-    folder = Path(importlib.import_module(REFERENCE_PACKAGE).__file__ or "").parent
+    spec = find_spec(REFERENCE_PACKAGE)
+    folder = Path(spec.origin if spec and spec.origin else "").parent
     return {path.name: path.read_bytes() for path in sorted(folder.glob("*.py"))}
 
 

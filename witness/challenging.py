@@ -1,0 +1,185 @@
+"""One challenge: open the committed state before a step, replay, and hold what comes out to what was committed.
+
+Where something differs, the report names it: which part of the record, which tensor, its first differing element with both values,
+and the first step since the last kept state that differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from protocol.certificate import Result
+from protocol.checks import LogAudit
+from protocol.corpus import assemble
+from protocol.encoding import decode
+from protocol.errors import ProtocolError, VerificationError, WitnessError
+from protocol.opening import StateOpening
+from protocol.records import MAX_ENTRY, StepRecord
+from protocol.session import Challenge, probe_of, segment
+from protocol.statetree import Entry, Table, first_difference, ranges
+from protocol.verifying import VerifierSession
+from witness.asking import Ask
+from witness.difference import first_element
+from witness.replay import Input, ReplayedState, ReplayedStep, Replayer
+
+FIELDS = ("batch", "state_root", "fingerprint", "hyperparameters")
+CODES = ("replay-batch", "replay-state", "replay-fingerprint", "replay-hyperparameters")
+
+
+class Challenger:
+    """Runs the challenges of a session whose nonce is revealed.
+
+    Args:
+        session: with its audit.
+        ask: asks the prover.
+        replayer: of the run.
+        entry: gives a log entry by index, as it was read and checked.
+    """
+
+    def __init__(self, session: VerifierSession, ask: Ask, replayer: Replayer, entry: Callable[[int], bytes]) -> None:
+        if session.audit is None:
+            raise RuntimeError("the log was not read")
+        self._session, self._ask, self._replayer, self._entry = session, ask, replayer, entry
+        self._audit: LogAudit = session.audit
+
+    def state_bytes(self, step: int) -> int:
+        """Bytes of the state kept nearest to `step`, from its opened table."""
+        kept = max((s for s in self._audit.checkpoints if s <= step), default=0)
+        try:
+            return sum(entry.size for entry in self._table(kept)[1].entries)
+        except WitnessError:
+            return 0  # an estimate; the challenge itself will say what is wrong
+
+    def run(self, challenge: Challenge) -> Result:
+        """The outcome of one challenge; never raises for what the prover or the program does."""
+        from witness.verifier import result_of
+
+        try:
+            if challenge.step == 0:
+                self._init()
+            else:
+                self._segment(challenge.step)
+        except WitnessError as error:
+            if isinstance(error, VerificationError | ProtocolError) and challenge.step:
+                error.evidence |= self._localise(challenge.step)
+            error.evidence.setdefault("step", challenge.step)
+            return result_of(error)
+        return Result("reproduced")
+
+    # -- challenges --------------------------------------------------------------------------------------------------------
+
+    def _init(self) -> None:
+        built = self._replayer.init()
+        if built.table.root != self._audit.init_root:
+            raise VerificationError(
+                "init-diverged", "the initial state is not what the program builds from the seed", evidence=self._name(0, built)
+            )
+
+    def _segment(self, step: int) -> None:
+        before, after = segment(self._audit.manifest, step)
+        after = min(after, self._audit.steps)
+        entries, buffers = self.open_state(before)
+        for replayed in self._execute(entries, buffers, before + 1, after, [after]):
+            self._hold(replayed)
+
+    def _execute(self, entries: list[Entry], buffers: dict[str, bytes], first: int, last: int, keep: list[int]) -> list[ReplayedStep]:
+        inputs = [self._input(step) for step in range(first, last + 1)]
+        return self._replayer.steps(entries, buffers, first, inputs, keep)
+
+    def _hold(self, replayed: ReplayedStep) -> None:
+        """Compares every field of a step's record with the replay."""
+        record = self._record(replayed.step)
+        committed = record.state_root
+        state = replayed.state
+        found = {
+            "batch": record.batch != replayed.batch.hex(),
+            "state_root": state is not None and committed is not None and state.table.root.hex() != committed,
+            "fingerprint": record.fingerprint != replayed.fingerprint,
+            "hyperparameters": record.hyperparameters != dict(replayed.hyperparameters),
+        }
+        differing = [name for name in FIELDS if found[name]]
+        if not differing:
+            return
+        code = CODES[FIELDS.index(differing[0])]
+        evidence: dict[str, Any] = {"step": replayed.step, "fields": differing}
+        if found["fingerprint"]:
+            parts = ("loss", "gradient_norm", "update_norms", "probe")
+            evidence["fingerprint"] = [p for p in parts if getattr(record.fingerprint, p) != getattr(replayed.fingerprint, p)]
+        if state is not None and found["state_root"]:
+            evidence |= self._name(replayed.step, state)
+        where = f", first in {evidence['tensor']}" if "tensor" in evidence else ""
+        raise VerificationError(code, f"step {replayed.step} replays differently: {', '.join(differing)}{where}", evidence=evidence)
+
+    def _record(self, step: int) -> StepRecord:
+        return decode(self._entry(self._audit.entry_of[step - 1]), StepRecord, limit=MAX_ENTRY)
+
+    def _input(self, step: int) -> Input:
+        opening = self._session.records(step)
+        while not self._ask(opening.request(), opening.take):
+            pass
+        documents = self._audit.documents
+
+        def sample(index: int) -> bytes:
+            return assemble(documents, opening.pieces, index)
+
+        return Input([sample(i) for i in self._audit.indices(step)], [sample(i) for i in probe_of(self._audit, step)])
+
+    # -- opened states -----------------------------------------------------------------------------------------------------
+
+    def _table(self, step: int) -> tuple[StateOpening, Table]:
+        opening = self._session.opening(step)
+        while not self._ask(opening.table_request(), opening.take_table):
+            pass
+        if opening.table is None:
+            raise RuntimeError("take_table said that it is there")
+        return opening, opening.table
+
+    def open_state(self, step: int) -> tuple[list[Entry], dict[str, bytes]]:
+        """Entries and bytes of the committed state after `step`, every piece checked."""
+        opening, table = self._table(step)
+        parts: dict[str, bytearray] = {entry.name: bytearray() for entry in table.entries}
+        done = False
+        while not done:
+            pieces, done = self._ask(opening.pieces_request(), opening.take_pieces)
+            for name, piece in pieces:
+                parts[name] += piece
+        return list(table.entries), {name: bytes(part) for name, part in parts.items()}
+
+    # -- naming what differs -------------------------------------------------------------------------------------------------
+
+    def _name(self, step: int, state: ReplayedState) -> dict[str, Any]:
+        """Tensor, element and both values of the first difference, if the prover opens the state it committed to."""
+        try:
+            opening, committed = self._table(step)
+            difference = first_difference(committed, state.table)
+            if difference is None:
+                return {}
+            name, start, what = difference
+            found: dict[str, Any] = {"tensor": name, "difference": what}
+            entry = next((e for e in committed.entries if e.name == name), None)
+            if what != "bytes" or entry is None:
+                return found
+            index = committed.first[name] + [a for a, _ in ranges(entry, committed.pieces)].index(start)
+            pieces, _ = self._ask(opening.pieces_request(index), opening.take_pieces)
+            theirs = pieces[0][1]
+            element = first_element(entry, start, theirs, state.buffers[name][start : start + len(theirs)])
+            if element is not None:
+                found |= {"element": element[0], "committed": element[1], "replayed": element[2]}
+        except WitnessError as error:
+            return {"tensor": "unknown", "why": f"the prover does not open the state after step {step}: {error.code}"}
+        return found
+
+    def _localise(self, step: int) -> dict[str, Any]:
+        """Executes from the last kept state before `step` and names the first step whose committed root differs."""
+        kept = max((s for s in self._audit.checkpoints if s < step), default=0)
+        last = min(segment(self._audit.manifest, step)[1], self._audit.steps)
+        committed = [s for s in range(kept + 1, last + 1) if self._audit.manifest.commits(s)]
+        try:
+            entries, buffers = self.open_state(kept)
+            for replayed in self._execute(entries, buffers, kept + 1, last, committed):
+                if replayed.state is not None and replayed.state.table.root != self._audit.state_root(replayed.step):
+                    return {"first_differing_step": replayed.step, "searched_from": kept}
+        except WitnessError as error:
+            return {"searched_from": kept, "search_ended": error.code}
+        return {"searched_from": kept}

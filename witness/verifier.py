@@ -1,0 +1,418 @@
+"""Drive a session from the verifier's side, from the first request to the signed certificate.
+
+The numbered steps are the session's: bind, read the log under the gradient-free checks, ask for consent, compare the numeric
+profile, reveal the nonce, replay every challenge, sign. Nothing here imports torch or the run's program; that happens in the
+sandbox. A failure becomes an outcome with a code: wrong is *diverged*, cannot tell is *incomplete*, and neither becomes a pass.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import witness
+from protocol import checks, soundness
+from protocol.certificate import (
+    CLAIMS,
+    NOT_CLAIMED,
+    ChallengeResult,
+    CheckResult,
+    Predicate,
+    Result,
+    assess,
+    sign_certificate,
+    verdict_of,
+)
+from protocol.encoding import Struct
+from protocol.errors import IncompleteError, ProtocolError, UsageError, VerificationError, WitnessError
+from protocol.keys import SigningKey
+from protocol.manifest import Manifest
+from protocol.messages import Policy
+from protocol.session import Challenge, draw_count
+from protocol.verifying import VerifierSession
+from witness import source
+from witness.asking import Ask, Clock
+from witness.challenging import Challenger
+from witness.layout import lay_out
+from witness.replay import ROWS, Replayer
+
+REPLAY_CHECK = "hyperparameters"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is about to happen, said before it does.
+
+    Attributes:
+        steps: recorded under the head.
+        mandatory: challenges that every verifier makes.
+        draws: uniform draws that will be made.
+        owed: uniform draws that the policy asks for.
+        state_bytes: of the largest state to fetch, a challenge.
+        seconds: estimate for all challenges.
+        detection: probability with which a bad run would be rejected when all is done.
+    """
+
+    steps: int
+    mandatory: int
+    draws: int
+    owed: int
+    state_bytes: int
+    seconds: float
+    detection: str
+
+
+class Listener:
+    """Hears what happens, for progress; every method does nothing here."""
+
+    def stage(self, text: str) -> None:
+        """A new part begins."""
+
+    def advance(self, done: int, total: int) -> None:
+        """The part is at `done` of `total`."""
+
+    def consent(self, manifest: Manifest, digest: str) -> None:
+        """The program that would run, when consent is missing."""
+
+    def planned(self, plan: Plan) -> None:
+        """The challenges are known."""
+
+    def challenged(self, challenge: Challenge, result: Result) -> None:
+        """A challenge has an outcome."""
+
+    def round_done(self, draws: int, detection: str) -> None:
+        """So many draws were clean, and what that is worth."""
+
+
+@dataclass(slots=True)
+class Options:
+    """How to verify.
+
+    Attributes:
+        trust: hex digest of a program that the verifier consents to run in the sandbox; reference programs need none.
+        budget: seconds for all challenges; fewer draws are made when they would take longer.
+        round_size: draws between two reports.
+        keep_going: replay on after the first divergence.
+        known_heads: signed heads of this run seen elsewhere, which the log must contain.
+        held: the run directory is in the verifier's hands.
+    """
+
+    trust: str = ""
+    budget: float | None = None
+    round_size: int = 8
+    keep_going: bool = False
+    known_heads: Sequence[bytes] = ()
+    held: bool = False
+
+
+@dataclass(slots=True)
+class Verification:
+    """One session from beginning to end.
+
+    Attributes:
+        transport: moves a frame to the prover and brings one back.
+        policy: what to demand.
+        key: signs the certificate.
+        nonce: 32 fresh random bytes.
+        options: how.
+        listener: hears progress.
+        clock: time, for deadlines and the budget.
+    """
+
+    transport: Callable[[bytes], bytes]
+    policy: Policy
+    key: SigningKey
+    nonce: bytes
+    options: Options = field(default_factory=Options)
+    listener: Listener = field(default_factory=Listener)
+    clock: Clock = field(default_factory=Clock)
+    session: VerifierSession = field(init=False)
+    results: list[ChallengeResult] = field(init=False, default_factory=list)
+    checked: dict[str, Result] = field(init=False, default_factory=dict)
+    notes: list[str] = field(init=False, default_factory=list)
+    cancelled: bool = field(init=False, default=False)
+
+    def run(self) -> bytes:
+        """Runs the session and returns the signed certificate, whatever the verdict.
+
+        Raises:
+            WitnessError: before there is a run to certify anything about: no binding, no readable manifest.
+        """
+        self.session = VerifierSession(self.policy, self.nonce, held=self.options.held)
+        ask = Ask(self.transport, self.policy.answer_seconds, self.clock)
+        with TemporaryDirectory(prefix="witness-verify-", ignore_cleanup_errors=True) as work:
+            # 1. the prover binds itself to a head before it knows the nonce
+            self.listener.stage("binding the prover to a signed head")
+            ask(self.session.hello(), self.session.welcome)
+            manifest = ask(self.session.log_request(), self.session.take_manifest)
+            records = Records(Path(work) / "log")
+            try:
+                self._replay(ask, manifest, Path(work), records)
+            except KeyboardInterrupt:
+                self.cancelled = True
+            finally:
+                records.close()
+            return self._certify(manifest)
+
+    # -- steps 2 to 6 ------------------------------------------------------------------------------------------------------
+
+    def _replay(self, ask: Ask, manifest: Manifest, work: Path, records: Records) -> None:
+        # 2. every gradient-free check that needs no program, on every step
+        if not self._read_log(ask, manifest, records):
+            return
+        try:
+            # 3. consent
+            folder = self._consented(ask, manifest, work)
+            with Replayer(manifest, folder) as replayer:
+                # 4. can this machine be held to the recorded bits?
+                self.listener.stage("comparing this machine with the run's numeric profile")
+                comparison = replayer.compare()
+                self.notes += [f"profile: {difference.text()}" for difference in comparison.notes]
+                self._check_hyperparameters(replayer)
+                # 5. reveal, and 6. replay
+                self._challenge(ask, replayer, records)
+        except WitnessError as error:
+            outcome = result_of(error)
+            self.checked.setdefault(REPLAY_CHECK, outcome)
+            self.notes.append(f"{outcome.outcome}: {error}")
+
+    def _read_log(self, ask: Ask, manifest: Manifest, records: Records) -> bool:
+        session, head = self.session, self.session.head
+        self.listener.stage("reading the corpus and the log, checking every step")
+        try:
+            while not ask(session.heads_request(), session.take_heads):
+                pass
+            while not ask(session.leaves_request(), session.take_leaves):
+                pass
+            session.heads += [note.decode("utf-8", "replace") for note in self.options.known_heads]
+            session.begin(manifest)
+            session.spool = records.append
+            while not ask(session.log_request(), session.take_log):
+                self.listener.advance(session.audit.size if session.audit else 0, head.size if head else 0)
+        except WitnessError as error:
+            failed = result_of(error)
+            at = _failed_check(error)
+            self.checked = {name: failed if name == at else NOT_RUN for name in checks.CHECKS}
+            return False
+        self.checked = {name: Result("reproduced") for name in checks.CHECKS if name != REPLAY_CHECK}
+        return True
+
+    def _consented(self, ask: Ask, manifest: Manifest, work: Path) -> Path | None:
+        program = manifest.program
+        digest = program.digest.hex()
+        if program.kind == "reference":
+            own = source.claim_of_reference(program.entry)
+            if own.files != program.files:
+                raise IncompleteError(
+                    "reference-differs",
+                    f"the run used other reference programs than this package's ({manifest.package} against {witness.__version__})",
+                    evidence={"program": program.entry},
+                )
+            return None
+        files = {f.path: ask(self.session.source_request(f.path), _taker(self.session, f.path)) for f in program.files}
+        if self.options.trust != digest:
+            self.listener.consent(manifest, digest)
+            raise IncompleteError(
+                "program-not-trusted",
+                f"{program.entry} would run in the sandbox; consent with --trust-program {digest}",
+                evidence={"program": program.entry, "digest": digest, "files": [f.path for f in program.files]},
+            )
+        folder = work / "program"
+        folder.mkdir()
+        return lay_out(program, files, folder)
+
+    def _check_hyperparameters(self, replayer: Replayer) -> None:
+        audit = self._audit()
+        self.listener.stage("computing the hyperparameters of every step")
+        try:
+            for first in range(1, audit.steps + 1, ROWS):
+                last = min(first + ROWS - 1, audit.steps)
+                checks.check_hyperparameters(audit, first, replayer.hyperparameters(first, last))
+                self.listener.advance(last, audit.steps)
+            self.checked[REPLAY_CHECK] = Result("reproduced")
+        except WitnessError as error:
+            self.checked[REPLAY_CHECK] = result_of(error)
+            if not self.options.keep_going:
+                raise
+
+    def _challenge(self, ask: Ask, replayer: Replayer, records: Records) -> None:
+        audit, session = self._audit(), self.session
+        owed = draw_count(self.policy, audit.steps)
+        seconds = max(replayer.seconds)  # building and probing each operation once costs about what a replay costs
+        fixed = len(checks.mandatory(audit, self.policy.outliers))
+        draws = owed
+        if self.options.budget is not None:
+            draws = min(owed, max(0, int(self.options.budget / max(seconds, 1e-3)) - fixed))
+        drawn = ask(session.reveal_request(draws), session.revealed)
+        challenger = Challenger(session, ask, replayer, records.read)
+        bad = soundness.bad_steps(audit.steps, self.policy.bad_fraction)
+
+        def worth(count: int) -> str:
+            return soundness.decimal_down(soundness.detection_probability(audit.steps, bad, count), 4)
+
+        size = challenger.state_bytes(drawn[0].step if audit.steps == 0 else audit.steps - 1) if drawn else 0
+        self.listener.planned(Plan(audit.steps, fixed, draws, owed, size, seconds * len(drawn), worth(draws)))
+        mandatory = [c for c in drawn if c.reason != "draw"]
+        rest = [c for c in drawn if c.reason == "draw"]
+        stops = range(0, max(1, len(rest)), self.options.round_size)
+        done: set[int] = set()
+        self.listener.stage("replaying the mandatory challenges")
+        for number, batch in enumerate([mandatory, *(rest[at : at + self.options.round_size] for at in stops)]):
+            if number == 1:
+                self.listener.stage("replaying the random draws")
+            for challenge in sorted(batch, key=lambda c: c.step):
+                result = challenger.run(challenge)
+                self.results.append(ChallengeResult(challenge.step, challenge.reason, challenge.order, result))
+                self.listener.challenged(challenge, result)
+                if result.outcome != "reproduced" and not self.options.keep_going:
+                    return
+                done.update([challenge.order] if challenge.order is not None and result.outcome == "reproduced" else [])
+            clean = next((i for i in range(draws) if i not in done), draws)
+            self.listener.round_done(clean, worth(clean))
+
+    # -- step 7 --------------------------------------------------------------------------------------------------------------
+
+    def _certify(self, manifest: Manifest) -> bytes:
+        session, audit = self.session, self.session.audit or checks.LogAudit()
+        if audit.size and session.challenges is None:
+            session.derive()
+        owed = checks.mandatory(audit, self.policy.outliers) if audit.size > 1 else []
+        if self.cancelled:
+            self.notes.append("the verifier was stopped; its draws count for nothing")
+        present = [CheckResult(name, self.checked.get(name, NOT_RUN)) for name in checks.CHECKS]
+        drawn = [c.step for c in sorted(session.challenges or (), key=lambda c: -1 if c.order is None else c.order) if c.order is not None]
+        missing, failures = assess(audit.steps, drawn, owed, present, self.results)
+        root = bytes(32)
+        if audit.steps and self.checked.get("state-roots", NOT_RUN).outcome == "reproduced":
+            root = audit.state_root(audit.steps) if manifest.commits(audit.steps) else bytes(32)
+        predicate = Predicate(
+            run=manifest.run_id.hex(),
+            trainer=manifest.key,
+            verifier=self.key.public.vkey,
+            head=session.head_note,
+            statement=session.statement,
+            session=session.id,
+            policy=self.policy,
+            commitment=session.commitment.hex(),
+            nonce=self.nonce.hex(),
+            draws=session.draws,
+            steps=audit.steps,
+            promised=manifest.steps,
+            final_state_root=root.hex(),
+            mandatory=tuple(owed),
+            checks=tuple(present),
+            challenges=tuple(self.results),
+            profile="native",
+            seed_source=manifest.seed.source,
+            notes=tuple(note[:4000] for note in [*run_notes(audit, manifest), *self.notes]),
+            claims=CLAIMS,
+            not_claimed=NOT_CLAIMED,
+            verdict=verdict_of(missing, failures, session.draws, draw_count(self.policy, audit.steps)),
+            package=witness.__version__,
+        )
+        return sign_certificate(predicate, self.key)
+
+    def _audit(self) -> checks.LogAudit:
+        if self.session.audit is None:
+            raise RuntimeError("the log was not read")
+        return self.session.audit
+
+
+NOT_RUN = Result("incomplete", "not-run", "not run")
+
+
+class Records:
+    """Log entries on disk, so that a log of any length costs no memory.
+
+    Args:
+        path: of a file that does not exist yet.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("w+b")
+        self._starts = array("Q", [0])
+
+    def append(self, entry: bytes) -> None:
+        """Keeps the next entry."""
+        self._file.seek(self._starts[-1])
+        self._file.write(entry)
+        self._starts.append(self._starts[-1] + len(entry))
+
+    def read(self, index: int) -> bytes:
+        """Entry number `index`."""
+        self._file.seek(self._starts[index])
+        return self._file.read(self._starts[index + 1] - self._starts[index])
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()
+
+
+def _taker(session: VerifierSession, path: str) -> Callable[[bytes], bytes]:
+    return lambda reply: session.take_source(path, reply)
+
+
+def result_of(error: WitnessError) -> Result:
+    """The outcome that an error means: wrong or malformed is diverged, cannot tell is incomplete."""
+    outcome: Any = "incomplete" if isinstance(error, IncompleteError | UsageError) else "diverged"
+    return Result(outcome, error.code, str(error)[:4000], {k: _plain(v) for k, v in error.evidence.items()})
+
+
+def _plain(value: object) -> Any:
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, Struct):
+        return str(value)
+    return str(value)
+
+
+_CHECK_OF_CODE = {
+    "manifest": "manifest",
+    "weak-key": "manifest",
+    "corpus-root": "records",
+    "corpus-leaves": "records",
+    "records-digest": "records",
+    "step-order": "step-order",
+    "state-root-missing": "state-roots",
+    "checkpoint-event": "checkpoints",
+    "event": "events",
+    "fingerprint-shape": "fingerprints",
+    "final-event": "final",
+    "head-root": "heads",
+    "equivocation": "heads",
+    "bad-signature": "heads",
+    "note-unsigned": "heads",
+    "head-origin": "heads",
+}
+
+
+def _failed_check(error: WitnessError) -> str:
+    return _CHECK_OF_CODE.get(error.code, "manifest" if isinstance(error, ProtocolError | VerificationError) else "heads")
+
+
+def run_notes(audit: checks.LogAudit, manifest: Manifest) -> list[str]:
+    """What a reader of any certificate over this run should know."""
+    notes = []
+    nan = [step for step, loss in enumerate(audit.losses, 1) if loss != loss]
+    if nan:
+        notes.append(f"the loss is NaN at {len(nan)} steps, first at step {nan[0]}")
+    if audit.final is None:
+        notes.append(f"the run is not finished: {audit.steps} of {manifest.steps} promised steps are recorded")
+    if audit.resumes:
+        notes.append(f"the run was resumed after steps {', '.join(str(r.step) for r in audit.resumes[:20])}")
+    if audit.faults:
+        notes.append(f"the trainer declares faults at steps {', '.join(str(f.step) for f in audit.faults[:20])}")
+    still = sum(1 for update in audit.updates if update == 0)
+    if still:
+        notes.append(f"{still} steps changed no parameter")
+    if manifest.seed.source == "own":
+        notes.append("the trainer chose the seed itself and could have tried many")
+    return notes
+
+
