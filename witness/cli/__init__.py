@@ -1,0 +1,97 @@
+"""The command line: parse, call one library function, render. It decides nothing.
+
+One file a command. Commands load when they are called, so that `witness check` starts without torch, numpy or the network stack.
+Exit status: 0 reproduced (or done), 1 diverged, 2 incomplete, 64 usage; an error's own status comes from `protocol.errors`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+
+import click
+
+from protocol.errors import EXIT_INCOMPLETE, EXIT_USAGE, WitnessError
+from witness import __version__
+
+COMMANDS = {
+    "keygen": "Make an Ed25519 key pair; print the public key.",
+    "train": "Record a training run: a program file or a reference program.",
+    "inspect": "Show a run: manifest, coverage, losses.",
+    "fsck": "Derive every root, signature, piece and record again from stored bytes.",
+    "serve": "Answer challenge sessions over HTTP.",
+    "verify": "Challenge a run, replay what is drawn, sign a certificate.",
+    "check": "Check certificates without replaying; add them up.",
+    "demo": "Train, serve, verify, and catch six cheats.",
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are modules of this package, imported when called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names, in the order of a first session."""
+        del ctx
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command, imported; its file is `witness/cli/<name>.py` and its object is `command`."""
+        if cmd_name not in COMMANDS:
+            return None
+        del ctx
+        command: click.Command = importlib.import_module(f"witness.cli.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Lists commands from the table above, importing none of them."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="witness")
+def group() -> None:
+    """Make a training run checkable by people who do not trust the trainer.
+
+    \b
+    witness train gpt --out runs/a          record a run
+    witness verify runs/a                   challenge it
+    witness serve runs/a                    let others challenge it
+    """
+
+
+def main() -> None:
+    """The console script: errors become one clear message and the exit status of their code."""
+    try:
+        status = group.main(standalone_mode=False)
+    except WitnessError as error:
+        _complain(error)
+        status = error.exit_status
+    except click.exceptions.Exit as error:
+        status = error.exit_code
+    except click.UsageError as error:
+        error.show()
+        status = EXIT_USAGE
+    except click.ClickException as error:
+        error.show()
+        status = EXIT_USAGE
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("stopped", err=True)
+        status = EXIT_INCOMPLETE
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = 0
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+def _complain(error: WitnessError) -> None:
+    """On stderr: for people, or as one JSON object when the command was called with --json."""
+    if "--json" in sys.argv:
+        import json
+
+        document = {"error": error.code, "message": str(error), "evidence": error.evidence, "next": error.next_action}
+        click.echo(json.dumps(document, default=str, sort_keys=True), err=True)
+    else:
+        click.echo(error.diagnostics(), err=True)
