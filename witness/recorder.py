@@ -179,6 +179,11 @@ class Recorder:
         self._finished = False
         self._schedule: Schedule
 
+    @property
+    def last_root(self) -> bytes:
+        """The state root after the last step, or after the initial state; 32 zeros where none was committed."""
+        return self._previous_root
+
     # -- beginning ---------------------------------------------------------------------------------------------------------
 
     def start(self, make_manifest: Any, files: dict[str, bytes]) -> None:

@@ -107,6 +107,18 @@ class RunDir:
 
         return LogStore(self.log_path)
 
+    def manifest(self) -> Manifest:
+        """The manifest, from the log's first entry.
+
+        Raises:
+            ProtocolError: `log-empty`, `log-damaged`, or what is wrong with the entry.
+        """
+        with self.log() as log:
+            first = next(iter(log.entries(0, 1)), None)
+        if first is None:
+            raise ProtocolError("log-empty", f"{self.log_path} holds no manifest")
+        return parse_manifest(first)
+
     # -- heads -------------------------------------------------------------------------------------------------------------
 
     def head_sizes(self) -> list[int]:

@@ -1,0 +1,143 @@
+"""`witness train`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from protocol.errors import EXIT_INCOMPLETE, UsageError
+from witness.cli.progress import Progress
+
+
+def _settings(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    del ctx
+    pairs = [value.partition("=") for value in values]
+    if any(not equals for _, equals, _ in pairs):
+        raise click.BadParameter("write NAME=VALUE", param=parameter)
+    return {name: value for name, _, value in pairs}
+
+
+@click.command("train")
+@click.argument("program")
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder of the run; missing or empty, unless --resume.")
+@click.option("--data", type=click.Path(path_type=Path), help="Text file, folder of text files or .npy; default: the embedded corpus.")
+@click.option("--steps", type=click.IntRange(1), help="Steps to promise; default: the program's.")
+@click.option("--batch-size", type=click.IntRange(1), help="Samples a step; default: the program's.")
+@click.option("--key", type=click.Path(path_type=Path), help="Signing key (see keygen); default: one made inside the run's folder.")
+@click.option("--profile", type=click.Choice(["native"]), default="native", show_default=True, help="Numeric profile.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Everything random derives from it.")
+@click.option("--threads", type=click.IntRange(1), help="Compute threads to pin; default: the cores at hand.")
+@click.option("--checkpoint-every", type=click.IntRange(1), help="Keep the state every so many steps; default: about 20 a run.")
+@click.option("--commit-every", type=click.IntRange(1), default=1, show_default=True, help="Commit the state root every so many steps.")
+@click.option("--piece", type=int, help="Bytes of a state piece: a power of two from 4096 to 1048576.")
+@click.option("--set", "settings", multiple=True, callback=_settings, metavar="NAME=VALUE", help="A setting of the program; may be repeated.")
+@click.option("--resume", is_flag=True, help="Continue the run in --out, with the same bits as if it had never stopped.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end.")
+@click.pass_context
+def command(ctx: click.Context, program: str, out: Path, resume: bool, as_json: bool, settings: dict[str, str], **options: Any) -> None:
+    """Record a training run of PROGRAM: `gpt`, `mlp`, or PROGRAM.py:Class.
+
+    Ctrl-C once ends after the current step; the run can then be continued with --resume.
+    """
+    _pin(out, resume, options["threads"])
+    from witness.recorder import record
+    from witness.training import find_program, make_program, run_loop
+
+    if resume:
+        settings, options = _as_before(out, settings, options)
+    kind = find_program(program)
+    made = make_program(kind, settings, options["steps"])
+    began = time.monotonic()
+    with Progress(quiet=as_json) as progress:
+        progress.stage("trying the program on a scratch copy, probing its operations")
+        recorder = record(
+            out,
+            made,
+            options["data"],
+            steps=options["steps"],
+            batch_size=options["batch_size"],
+            seed=options["seed"],
+            key=options["key"],
+            checkpoint_every=options["checkpoint_every"],
+            commit_every=options["commit_every"],
+            pieces=options["piece"],
+            resume=resume,
+        )
+        total = recorder.manifest.steps
+        progress.stage(f"recording {total} steps" + (f", from step {recorder.step_number + 1}" if resume else ""))
+        _stop_softly(recorder, progress)
+        with recorder:
+            run_loop(recorder, lambda step, loss: progress.advance(step, total, f"loss {loss:.4f}"))
+    _show(ctx, recorder, out, time.monotonic() - began, as_json)
+
+
+def _pin(out: Path, resume: bool, threads: int | None) -> None:
+    """Starts again in the environment of the profile, before torch is there."""
+    from witness.environment import VARIABLES, environment, recommended_environment
+    from witness.pinning import restart_in
+
+    if resume:
+        from witness.rundir import RunDir
+
+        manifest = RunDir.open(out).manifest()
+        restart_in(environment(manifest.profile), frozenset(n for n in VARIABLES if manifest.profile.environment.get(n) is None))
+    else:
+        restart_in(recommended_environment(threads or len(os.sched_getaffinity(0))))
+
+
+def _as_before(out: Path, settings: dict[str, str], options: dict[str, Any]) -> tuple[dict[str, str], dict[str, Any]]:
+    """A resumed run takes its program's arguments from the manifest where the command line names none."""
+    from witness.rundir import RunDir
+
+    manifest = RunDir.open(out).manifest()
+    if options["steps"] is None:
+        options = {**options, "steps": manifest.steps}
+    elif options["steps"] != manifest.steps:
+        raise UsageError("resume-mismatch", f"the run promises {manifest.steps} steps; a promise cannot be changed")
+    return settings, options
+
+
+def _stop_softly(recorder: Any, progress: Progress) -> None:
+    def stop(*_: object) -> None:
+        recorder.stopping = True
+        progress.stage("ending after this step (Ctrl-C again to stop at once)")
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    signal.signal(signal.SIGINT, stop)
+    signal.signal(signal.SIGTERM, stop)
+
+
+def _show(ctx: click.Context, recorder: Any, out: Path, seconds: float, as_json: bool) -> None:
+    from witness.rundir import RunDir
+
+    manifest = recorder.manifest
+    finished = recorder.step_number == manifest.steps
+    document = {
+        "run": manifest.run_id.hex(),
+        "folder": str(out),
+        "steps": {"promised": manifest.steps, "recorded": recorder.step_number},
+        "finished": finished,
+        "final": {"state_root": recorder.last_root.hex()},
+        "head": RunDir.open(out).latest_head().decode(),
+        "loss": repr(recorder.losses[-1]) if recorder.losses else None,
+        "key": manifest.key,
+        "seconds": round(seconds, 3),
+    }
+    if as_json:
+        click.echo(json.dumps(document, sort_keys=True))
+    else:
+        click.echo(f"run         {document['run']}")
+        click.echo(f"state root  {recorder.last_root.hex()} after step {recorder.step_number} of {manifest.steps}")
+        if recorder.losses:
+            click.echo(f"loss        {recorder.losses[0]:.4f} -> {recorder.losses[-1]:.4f} in {seconds:.0f} s")
+        if recorder.own_key:
+            click.echo("key         made for this run, in its folder: it names nobody (use --key and `witness keygen`)")
+        click.echo(f"next        witness verify {out}" if finished else f"next        witness train ... --out {out} --resume")
+    if not finished:
+        ctx.exit(EXIT_INCOMPLETE)

@@ -1,0 +1,97 @@
+"""Find the program and data that a person names on a command line, and run the loop."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from protocol.errors import UsageError
+
+if TYPE_CHECKING:
+    from witness.program import Program
+    from witness.recorder import Recorder
+
+
+def find_program(name: str) -> type[Program]:
+    """The class of a reference program (`gpt`) or of `PROGRAM.py:Class`.
+
+    Raises:
+        UsageError: `program`, naming what is there.
+    """
+    from witness.program import Program
+    from witness.programs import REFERENCE
+
+    if name in REFERENCE:
+        module, _, qualname = REFERENCE[name].partition(":")
+        kind: type[Program] = getattr(importlib.import_module(module), qualname)
+        return kind
+    file, colon, qualname = name.rpartition(":")
+    path = Path(file)
+    if not colon or path.suffix != ".py":
+        raise UsageError("program", f"{name!r} is neither PROGRAM.py:Class nor one of {', '.join(REFERENCE)}")
+    if not path.is_file():
+        raise UsageError("program", f"there is no file {path}")
+    spec = importlib.util.spec_from_file_location(path.stem, path.resolve())
+    if spec is None or spec.loader is None:
+        raise UsageError("program", f"{path} cannot be imported")
+    module_object = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module_object
+    sys.path.insert(0, str(path.resolve().parent))
+    try:
+        spec.loader.exec_module(module_object)
+    except Exception as error:
+        raise UsageError("program", f"{path} cannot be imported: {type(error).__name__}: {error}") from error
+    found = getattr(module_object, qualname, None)
+    if not (isinstance(found, type) and issubclass(found, Program)):
+        names = [k for k, v in vars(module_object).items() if isinstance(v, type) and issubclass(v, Program) and v is not Program]
+        raise UsageError("program", f"{path} has no Program {qualname!r}; it has {', '.join(names) or 'none'}")
+    return found
+
+
+def make_program(kind: type[Program], settings: Mapping[str, str], steps: int | None) -> Program:
+    """The program with the settings of a command line.
+
+    A reference program takes them as fields of its config, with `steps` among them because the schedule needs it; any other
+    takes them as keyword arguments. Values are JSON where they parse as JSON, text otherwise.
+
+    Raises:
+        UsageError: `program`, for a setting that does not exist.
+    """
+    values = {name: _value(text) for name, text in settings.items()}
+    config = getattr(sys.modules[kind.__module__], f"{kind.__name__}Config", None)
+    try:
+        if kind.__module__.startswith("witness.programs.") and is_dataclass(config) and isinstance(config, type):
+            known = {f.name for f in fields(config)}
+            if steps is not None and "steps" in known:
+                values.setdefault("steps", steps)
+            if values.keys() - known:
+                raise UsageError("program", f"{kind.__name__} has no setting {min(values.keys() - known)!r}; it has {', '.join(sorted(known))}")
+            return kind(config(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}))  # type: ignore[call-arg]
+        return kind(**values)
+    except TypeError as error:
+        raise UsageError("program", f"{kind.__name__} cannot be made with {dict(settings)}: {error}") from error
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def run_loop(recorder: Recorder, report: Callable[[int, float], None]) -> None:
+    """Runs a recorder to its end, or until its `stopping` is set.
+
+    Args:
+        recorder: from `witness.record`.
+        report: called with step number and loss after each step.
+    """
+    for batch in recorder:
+        loss = recorder.step(batch)
+        report(batch.step, loss)
