@@ -118,6 +118,13 @@ CODES: Mapping[str, Code] = MappingProxyType(
             "a stranger's program cannot be confined, or its process was lost",
             "replay on Linux 5.13 or later with Landlock and seccomp, on x86-64 or AArch64",
         ),
+        # command line
+        "certificate-exists": _usage("a certificate is never overwritten", "name another file"),
+        "file-unreadable": _usage("a file cannot be read", "check its name and permissions"),
+        "key-name": _usage("the name cannot name a key", "use a word without spaces and without '+'"),
+        "other-run": _wrong("the certificate is about another run", "name the run that the certificate is about"),
+        "released-weights": _wrong("a weights file is not the one the run released", "ask the trainer for the released file"),
+        "usage": _usage("the options do not fit together", "see --help"),
         # certificates
         "certificate": _wrong("a certificate's facts do not support what it says", "do not rely on it; ask for a session of your own"),
         "certificate-malformed": _malformed("not a certificate of this protocol"),

@@ -17,13 +17,13 @@ from typing import Self
 
 from protocol.checks import LogAudit
 from protocol.errors import ProtocolError, VerificationError
+from protocol.keys import SigningKey
 from protocol.notes import open_head
 from protocol.proving import ProverSession, StatePending
 from protocol.session import probe_of
 from protocol.statetree import Entry, Table
 from witness.data import open_stored
 from witness.hashing import hash_state
-from witness.keys import read_key
 from witness.layout import lay_out
 from witness.replay import Input, Replayer
 from witness.rundir import RunDir, trainer_key
@@ -225,14 +225,12 @@ def local_transport(archive: RunArchive, session: bytes) -> Callable[[bytes], by
     return ProverSession(archive, session, None).handle
 
 
-def serving_session(archive: RunArchive, session: bytes, key_file: Path | None) -> ProverSession:
+def serving_session(archive: RunArchive, session: bytes, key: SigningKey) -> ProverSession:
     """A prover's end that binds itself with the trainer's key.
 
     Raises:
-        UsageError, ProtocolError: the key cannot be read.
         VerificationError: `wrong-key`, when it is not the key of the manifest.
     """
-    key = read_key(key_file) if key_file else archive.run.read_key()
     if key.public.vkey != archive.audit.manifest.key:
         raise VerificationError("wrong-key", "the key is not the one the manifest names")
     return ProverSession(archive, session, key)

@@ -1,0 +1,117 @@
+"""Hold a certificate, or a weights file, to the run's own log. Needs no torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import safetensors
+
+from protocol import checks
+from protocol.certificate import Evidence
+from protocol.errors import ProtocolError, VerificationError
+from protocol.notes import open_head
+from protocol.statetree import Entry, validate
+from witness.data import open_stored
+from witness.hashing import hash_state
+from witness.rundir import RunDir, trainer_key
+
+_DTYPES = {
+    "BOOL": "bool",
+    "U8": "uint8",
+    "I8": "int8",
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E5M2": "float8_e5m2",
+    "U16": "uint16",
+    "I16": "int16",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "U32": "uint32",
+    "I32": "int32",
+    "F32": "float32",
+    "U64": "uint64",
+    "I64": "int64",
+    "F64": "float64",
+    "C64": "complex64",
+}
+
+
+def audit_run(path: Path, size: int | None = None) -> checks.LogAudit:
+    """All gradient-free checks over a run folder's first `size` entries, with every signed head among them.
+
+    Raises:
+        ProtocolError, VerificationError: the first thing that does not hold.
+    """
+    run = RunDir.open(path)
+    audit = checks.LogAudit(open_stored(run.corpus).documents)
+    manifest = run.manifest()
+    key = trainer_key(manifest)
+    sizes = [s for s in run.head_sizes() if size is None or s <= size]
+    heads = [open_head(run.read_head(s), [key], manifest.origin) for s in sizes]
+    audit.watch(heads)
+    with run.log() as log:
+        for entry in log.entries(0, size if size is not None else sizes[-1] if sizes else 0):
+            audit.read(entry)
+    return audit
+
+
+def hold_to_run(evidence: Evidence, path: Path) -> None:
+    """Checks that a certificate is about this run's log, and that it owes no mandatory challenge.
+
+    Raises:
+        VerificationError: `other-run`, `head-root`, `certificate`.
+    """
+    predicate = evidence.predicate
+    manifest = RunDir.open(path).manifest()
+    if manifest.run_id.hex() != predicate.run or manifest.key != predicate.trainer:
+        raise VerificationError(
+            "other-run", "the certificate is about another run", evidence={"certificate": predicate.run, "folder": manifest.run_id.hex()}
+        )
+    if evidence.verdict == "diverged":
+        return  # a log that fails its checks cannot confirm what it owes
+    audit = audit_run(path, evidence.head.size)
+    audit.finish(evidence.head)
+    owed = checks.mandatory(audit, predicate.policy.outliers)
+    if audit.steps != predicate.steps or tuple(owed) != predicate.mandatory:
+        raise VerificationError("certificate", "the certificate does not list the mandatory challenges that the log owes")
+    if audit.state_root(audit.steps).hex() != predicate.final_state_root:
+        raise VerificationError("certificate", "the certificate names another final state than the log")
+
+
+def weights_table(path: Path, run: RunDir) -> bytes:
+    """The root over the tensors of a weights file, computed as the run's `released` root is.
+
+    Raises:
+        ProtocolError: `state-file`.
+    """
+    pieces = run.manifest().pieces
+    try:
+        found = dict(safetensors.deserialize(path.read_bytes()))
+    except (safetensors.SafetensorError, OSError, ValueError) as error:
+        raise ProtocolError("state-file", f"{path} cannot be read: {error}") from None
+    entries = []
+    for name in sorted(found, key=str.encode):
+        dtype = _DTYPES.get(found[name]["dtype"])
+        if dtype is None:
+            raise ProtocolError("state-file", f"{path}: {name[:80]} has the unknown dtype {found[name]['dtype']}")
+        entries.append(Entry(name, dtype, tuple(found[name]["shape"])))
+    validate(entries, pieces)
+    return hash_state(entries, lambda name: bytes(found[name]["data"]), pieces).root
+
+
+def hold_weights(path: Path, run_path: Path) -> None:
+    """Checks that a weights file is the one the run released.
+
+    Raises:
+        VerificationError: `released-weights`.
+    """
+    run = RunDir.open(run_path)
+    audit = audit_run(run_path)
+    if audit.final is None:
+        raise VerificationError("released-weights", "the run is not finished, so it released nothing")
+    root = weights_table(path, run)
+    if root.hex() != audit.final.released:
+        raise VerificationError(
+            "released-weights",
+            f"{path.name} does not hold the weights that the run released",
+            evidence={"released": audit.final.released, "found": root.hex()},
+        )
