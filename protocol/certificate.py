@@ -10,26 +10,22 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Annotated, Any, Literal
-
-import msgspec
+from typing import Any
 
 from protocol import PROTOCOL_VERSION, dsse, soundness
-from protocol.checks import CHECKS
+from protocol.binding import check_statement
 from protocol.encoding import Count, Hex32, Struct, decode, encode
 from protocol.errors import ProtocolError, VerificationError
 from protocol.keys import PublicKey, SigningKey, parse_vkey
 from protocol.messages import Note, Policy, SessionId
 from protocol.notes import Checkpoint, open_head
 from protocol.randomness import draw, session_seed
-from protocol.session import check_statement, draw_count
+from protocol.required import ChallengeResult, CheckResult, Outcome, Text, assess, draw_count, verdict_of
 
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "urn:training-witness:certificate:v1"
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 MAX_CERTIFICATE = 1 << 26
-Outcome = Literal["reproduced", "diverged", "incomplete"]
-Text = Annotated[str, msgspec.Meta(max_length=4096)]
 
 CLAIMS = (
     "every gradient-free check listed as reproduced holds for every step of the log that the head signs",
@@ -47,31 +43,6 @@ NOT_CLAIMED = (
     "that the seed was not chosen among many, unless it was registered",
     "anything to a reader who believes that trainer and verifier work together: such a reader runs a session of their own",
 )
-
-
-class Result(Struct, frozen=True):
-    """The outcome of one check or challenge, with the code and the facts of a failure."""
-
-    outcome: Outcome
-    code: Annotated[str, msgspec.Meta(max_length=64)] = ""
-    message: Text = ""
-    evidence: dict[str, Any] = {}  # noqa: RUF012 - msgspec copies defaults
-
-
-class CheckResult(Struct, frozen=True):
-    """One gradient-free check."""
-
-    name: str
-    result: Result
-
-
-class ChallengeResult(Struct, frozen=True):
-    """One challenged step; `order` is its place among the uniform draws."""
-
-    step: Count
-    reason: str
-    order: int | None
-    result: Result
 
 
 class Predicate(Struct, frozen=True):
@@ -169,46 +140,6 @@ class Evidence:
     missing: tuple[str, ...]
     failures: tuple[str, ...]
     detection: Fraction
-
-
-def assess(
-    steps: int,
-    drawn: Sequence[int],
-    mandatory: Sequence[tuple[int, str]],
-    checks: Sequence[CheckResult],
-    challenges: Sequence[ChallengeResult],
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Holds a session to its required set: every check, every mandatory challenge, every draw.
-
-    Returns:
-        What is missing, and what diverged.
-    """
-    by_check: dict[str, Outcome] = {}
-    for check in checks:
-        by_check[check.name] = _worst(by_check.get(check.name), check.result.outcome)
-    by_step: dict[int, Outcome] = {}
-    for challenge in challenges:
-        by_step[challenge.step] = _worst(by_step.get(challenge.step), challenge.result.outcome)
-    missing = [f"check {name}" for name in CHECKS if by_check.get(name, "incomplete") == "incomplete"]
-    owed = dict.fromkeys([*(step for step, _ in mandatory), *drawn])
-    missing += [f"step {step}" for step in owed if by_step.get(step, "incomplete") == "incomplete"]
-    if steps < 1:
-        missing.append("steps: the log records none")
-    failures = [f"check {name}" for name, outcome in by_check.items() if outcome == "diverged"]
-    failures += [f"step {step}" for step, outcome in sorted(by_step.items()) if outcome == "diverged"]
-    return tuple(missing), tuple(failures)
-
-
-def verdict_of(missing: Sequence[str], failures: Sequence[str], draws: int, owed_draws: int) -> Outcome:
-    """One session's verdict: diverged if anything did, reproduced only if nothing is missing and every owed draw was made."""
-    if failures:
-        return "diverged"
-    return "incomplete" if missing or draws < owed_draws else "reproduced"
-
-
-def _worst(left: Outcome | None, right: Outcome) -> Outcome:
-    ranks: list[Outcome] = ["reproduced", "incomplete", "diverged"]
-    return right if left is None else max(left, right, key=ranks.index)
 
 
 def sign_certificate(predicate: Predicate, key: SigningKey) -> bytes:

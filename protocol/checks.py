@@ -39,21 +39,6 @@ from protocol.records import (
 )
 from protocol.schedule import Schedule
 
-CHECKS = (
-    "manifest",
-    "initial-state",
-    "step-order",
-    "state-roots",
-    "records",
-    "checkpoints",
-    "events",
-    "fingerprints",
-    "final",
-    "heads",
-    "hyperparameters",
-)
-"""Names of checks 1 to 11, as certificates list them."""
-
 
 class LogAudit:
     """Reads a log entry by entry and holds it to its manifest.

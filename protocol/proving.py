@@ -7,13 +7,15 @@ from typing import Protocol
 
 from protocol import PROTOCOL_VERSION, checks
 from protocol import messages as m
+from protocol.binding import statement_text
 from protocol.corpus import LEAF_BYTES
 from protocol.encoding import encode
 from protocol.errors import ProtocolError, WitnessError
 from protocol.keys import SigningKey
 from protocol.notes import parse_checkpoint, parse_note, sign_note
 from protocol.randomness import check_nonce, session_seed
-from protocol.session import Challenge, challenges, draw_count, needed_pieces, segment, statement_text
+from protocol.required import draw_count
+from protocol.session import Challenge, challenges, needed_pieces, segment
 from protocol.statetree import Table, ranges
 
 

@@ -1,4 +1,4 @@
-"""What both ends of a session derive alike: the statement that binds it, the challenges, and what a step reads.
+"""What both ends of a session derive alike: the challenges, and what a step reads.
 
     V -> P  Hello: policy, commitment to a nonce      P -> V  Welcome: a head, bound to session and commitment by signature
     V -> P  GetHeads, GetLog, GetLeaves, GetSource    (checks that need no gradient run here, on all steps)
@@ -10,20 +10,13 @@ decides nothing. Calling a method out of order is the caller's bug and raises Ru
 VerificationError.
 """
 
-import hashlib
 from dataclasses import dataclass
 
-from protocol import checks, soundness
+from protocol import checks
 from protocol import messages as m
-from protocol.encoding import encode
-from protocol.errors import VerificationError
-from protocol.keys import PublicKey
 from protocol.manifest import Manifest
-from protocol.notes import open_note
 from protocol.randomness import draw
 from protocol.schedule import probe_indices
-
-STATEMENT = "training-witness/v1/session"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,23 +34,6 @@ class Challenge:
     order: int | None
 
 
-def statement_text(session: str, policy: m.Policy, commitment: str, head: bytes) -> str:
-    """What the prover signs before it knows the nonce: session, commitment, policy and head, one a line."""
-    policy_digest = hashlib.sha256(encode(policy)).hexdigest()
-    return f"{STATEMENT}\n{session}\n{commitment}\n{policy_digest}\n{hashlib.sha256(head).hexdigest()}\n"
-
-
-def draw_count(policy: m.Policy, steps: int) -> int:
-    """Uniform draws that a policy asks of a run of `steps` steps."""
-    if steps == 0:
-        return 0
-    return (
-        min(steps, policy.draws)
-        if policy.draws
-        else soundness.draws_needed(steps, policy.bad_fraction, policy.confidence)
-    )
-
-
 def challenges(audit: checks.LogAudit, policy: m.Policy, seed: bytes, draws: int) -> list[Challenge]:
     """Every challenge of a session: mandatory ones by step, then the uniform draws in the order drawn."""
     drawn = [i + 1 for i in draw(seed, audit.steps, draws)]
@@ -66,19 +42,6 @@ def challenges(audit: checks.LogAudit, policy: m.Policy, seed: bytes, draws: int
     names = dict(owed)
     first = [Challenge(step, reason, order.get(step)) for step, reason in owed]
     return first + [Challenge(step, "draw", place) for place, step in enumerate(drawn) if step not in names]
-
-
-def check_statement(
-    statement: str, key: PublicKey, session: str, policy: m.Policy, commitment: str, head: bytes
-) -> None:
-    """Checks that the trainer's key binds this session, policy, commitment and head.
-
-    Raises:
-        VerificationError: `statement`, or a signature's code.
-    """
-    note = open_note(statement.encode(), [key])
-    if note.text != statement_text(session, policy, commitment, head):
-        raise VerificationError("statement", "the signed statement binds another session, policy, nonce or head")
 
 
 def segment(manifest: Manifest, step: int) -> tuple[int, int]:

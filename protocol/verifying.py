@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from protocol import checks
 from protocol import messages as m
+from protocol.binding import check_statement
 from protocol.corpus import Document, Documents, parse_leaves
 from protocol.encoding import encode
 from protocol.errors import ProtocolError, VerificationError
@@ -14,7 +15,7 @@ from protocol.manifest import MAX_MANIFEST, Manifest, check_source, parse_manife
 from protocol.notes import Checkpoint, open_head, parse_checkpoint, parse_note
 from protocol.opening import RecordsOpening, StateOpening, expect
 from protocol.randomness import commit_nonce, session_seed
-from protocol.session import Challenge, challenges, check_statement
+from protocol.session import Challenge, challenges
 
 MAX_HEADS = 1 << 20
 

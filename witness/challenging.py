@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from protocol.certificate import Result
 from protocol.checks import LogAudit
 from protocol.corpus import assemble
 from protocol.encoding import decode
 from protocol.errors import ProtocolError, VerificationError, WitnessError
 from protocol.opening import StateOpening
 from protocol.records import MAX_ENTRY, StepRecord
+from protocol.required import Result
 from protocol.session import Challenge, probe_of, segment
 from protocol.statetree import Entry, Table, first_difference, ranges
 from protocol.verifying import VerifierSession

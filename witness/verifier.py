@@ -16,23 +16,14 @@ from typing import Any
 
 import witness
 from protocol import checks, soundness
-from protocol.certificate import (
-    CLAIMS,
-    NOT_CLAIMED,
-    ChallengeResult,
-    CheckResult,
-    Predicate,
-    Result,
-    assess,
-    sign_certificate,
-    verdict_of,
-)
+from protocol.certificate import CLAIMS, NOT_CLAIMED, Predicate, sign_certificate
 from protocol.encoding import Struct
 from protocol.errors import IncompleteError, ProtocolError, UsageError, VerificationError, WitnessError
 from protocol.keys import SigningKey
 from protocol.manifest import Manifest
 from protocol.messages import Policy
-from protocol.session import Challenge, draw_count
+from protocol.required import CHECKS, ChallengeResult, CheckResult, Result, assess, draw_count, verdict_of
+from protocol.session import Challenge
 from protocol.verifying import VerifierSession
 from witness import source
 from witness.asking import Ask, Clock
@@ -196,9 +187,9 @@ class Verification:
         except WitnessError as error:
             failed = result_of(error)
             at = _failed_check(error)
-            self.checked = {name: failed if name == at else NOT_RUN for name in checks.CHECKS}
+            self.checked = {name: failed if name == at else NOT_RUN for name in CHECKS}
             return False
-        self.checked = {name: Result("reproduced") for name in checks.CHECKS if name != REPLAY_CHECK}
+        self.checked = {name: Result("reproduced") for name in CHECKS if name != REPLAY_CHECK}
         return True
 
     def _consented(self, ask: Ask, manifest: Manifest, work: Path) -> Path | None:
@@ -283,7 +274,7 @@ class Verification:
         owed = checks.mandatory(audit, self.policy.outliers) if audit.size > 1 else []
         if self.cancelled:
             self.notes.append("the verifier was stopped; its draws count for nothing")
-        present = [CheckResult(name, self.checked.get(name, NOT_RUN)) for name in checks.CHECKS]
+        present = [CheckResult(name, self.checked.get(name, NOT_RUN)) for name in CHECKS]
         drawn = [c.step for c in sorted(session.challenges or (), key=lambda c: -1 if c.order is None else c.order) if c.order is not None]
         missing, failures = assess(audit.steps, drawn, owed, present, self.results)
         root = bytes(32)

@@ -15,8 +15,9 @@ from protocol.errors import CODES, UsageError
 from witness.cli.progress import Progress
 
 if TYPE_CHECKING:
-    from protocol.certificate import Evidence, Result
+    from protocol.certificate import Evidence
     from protocol.manifest import Manifest
+    from protocol.required import Result
     from protocol.session import Challenge
     from witness.verifier import Plan
 

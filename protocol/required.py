@@ -1,0 +1,108 @@
+"""What a session owes, and the verdict that follows from what became of it.
+
+The required set comes from the verifier's policy and the run's length, never from the certificate: every gradient-free check, every
+mandatory challenge, every uniform draw. What has no outcome is missing, and what is missing is never a pass.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from protocol import soundness
+from protocol.encoding import Count, Struct
+from protocol.messages import Policy
+
+Outcome = Literal["reproduced", "diverged", "incomplete"]
+Text = Annotated[str, msgspec.Meta(max_length=4096)]
+
+CHECKS = (
+    "manifest",
+    "initial-state",
+    "step-order",
+    "state-roots",
+    "records",
+    "checkpoints",
+    "events",
+    "fingerprints",
+    "final",
+    "heads",
+    "hyperparameters",
+)
+"""Names of checks 1 to 11, as certificates list them."""
+
+
+class Result(Struct, frozen=True):
+    """The outcome of one check or challenge, with the code and the facts of a failure."""
+
+    outcome: Outcome
+    code: Annotated[str, msgspec.Meta(max_length=64)] = ""
+    message: Text = ""
+    evidence: dict[str, Any] = {}  # noqa: RUF012 - msgspec copies defaults
+
+
+class CheckResult(Struct, frozen=True):
+    """One gradient-free check."""
+
+    name: str
+    result: Result
+
+
+class ChallengeResult(Struct, frozen=True):
+    """One challenged step; `order` is its place among the uniform draws."""
+
+    step: Count
+    reason: str
+    order: int | None
+    result: Result
+
+
+def draw_count(policy: Policy, steps: int) -> int:
+    """Uniform draws that a policy asks of a run of `steps` steps."""
+    if steps == 0:
+        return 0
+    return (
+        min(steps, policy.draws)
+        if policy.draws
+        else soundness.draws_needed(steps, policy.bad_fraction, policy.confidence)
+    )
+
+
+def assess(
+    steps: int,
+    drawn: Sequence[int],
+    mandatory: Sequence[tuple[int, str]],
+    checks: Sequence[CheckResult],
+    challenges: Sequence[ChallengeResult],
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Holds a session to its required set: every check, every mandatory challenge, every draw.
+
+    Returns:
+        What is missing, and what diverged.
+    """
+    by_check: dict[str, Outcome] = {}
+    for check in checks:
+        by_check[check.name] = _worst(by_check.get(check.name), check.result.outcome)
+    by_step: dict[int, Outcome] = {}
+    for challenge in challenges:
+        by_step[challenge.step] = _worst(by_step.get(challenge.step), challenge.result.outcome)
+    missing = [f"check {name}" for name in CHECKS if by_check.get(name, "incomplete") == "incomplete"]
+    owed = dict.fromkeys([*(step for step, _ in mandatory), *drawn])
+    missing += [f"step {step}" for step in owed if by_step.get(step, "incomplete") == "incomplete"]
+    if steps < 1:
+        missing.append("steps: the log records none")
+    failures = [f"check {name}" for name, outcome in by_check.items() if outcome == "diverged"]
+    failures += [f"step {step}" for step, outcome in sorted(by_step.items()) if outcome == "diverged"]
+    return tuple(missing), tuple(failures)
+
+
+def verdict_of(missing: Sequence[str], failures: Sequence[str], draws: int, owed_draws: int) -> Outcome:
+    """One session's verdict: diverged if anything did, reproduced only if nothing is missing and every owed draw was made."""
+    if failures:
+        return "diverged"
+    return "incomplete" if missing or draws < owed_draws else "reproduced"
+
+
+def _worst(left: Outcome | None, right: Outcome) -> Outcome:
+    ranks: list[Outcome] = ["reproduced", "incomplete", "diverged"]
+    return right if left is None else max(left, right, key=ranks.index)
