@@ -98,7 +98,7 @@ class Restorer:
         if isinstance(current, Mapping) and holds_state(current):
             return self._mapping(path, current)
         if isinstance(current, list | tuple) and holds_state(current):
-            return type(current)(self.assign(f"{path}/{i}", item) for i, item in enumerate(current))
+            return self._sequence(path, current)
         if holds_state(current) and callable(getattr(current, "load_state_dict", None)):
             current.load_state_dict(self.value(path, current.state_dict()))
             return current
@@ -139,17 +139,39 @@ class Restorer:
     def _mapping(self, path: str, current: Mapping[str, Any]) -> Mapping[str, Any]:
         below = {_unpart(key) for key in self.children.get(path, [])}
         if not below and path in self.leaves:
-            return dict(self.value(path, current))
-        return {
-            **{k: self.assign(f"{path}/{part(k)}", v) for k, v in current.items() if k in below},
-            **{k: self.value(f"{path}/{part(k)}") for k in sorted(below - current.keys())},
-        }
+            items = dict(self.value(path, current))
+        else:
+            items = {
+                **{k: self.assign(f"{path}/{part(k)}", v) for k, v in current.items() if k in below},
+                **{k: self.value(f"{path}/{part(k)}") for k in sorted(below - current.keys())},
+            }
+        if not isinstance(current, dict):
+            return items
+        current.clear()
+        current.update(items)
+        return current
+
+    def _sequence(self, path: str, current: list[Any] | tuple[Any, ...]) -> Any:
+        if path in self.leaves:  # it holds no tensors any more
+            items = list(self.value(path, current))
+        else:
+            kind, length = self.value(f"{path}/@sequence")
+            if kind != type(current).__name__:
+                raise ProtocolError("state-restore", f"{path} is a {type(current).__name__}, committed as a {kind}", evidence={"leaf": path})
+            items = [self.assign(f"{path}/{i}", item) for i, item in enumerate(current[:length])]
+            items += [self.value(f"{path}/{i}") for i in range(len(items), length)]
+        if isinstance(current, list):
+            current[:] = items
+            return current
+        if len(items) == len(current) and all(new is old for new, old in zip(items, current, strict=True)):
+            return current
+        return type(current)(*items) if hasattr(current, "_fields") else type(current)(items)
 
     def _fields(self, path: str, current: Any, names: list[str]) -> None:
         for name in names:
             old = getattr(current, name)
             new = self.assign(f"{path}/{part(name)}", old)
-            if new is not old and not _same(path, new, old):
+            if new is not old and (holds_state(new) or not _same(path, new, old)):
                 try:
                     setattr(current, name, new)
                 except AttributeError:
@@ -248,8 +270,12 @@ def _reform(value: Any) -> tuple[str, Any]:
 
 
 def _into(current: torch.Tensor, committed: torch.Tensor) -> torch.Tensor:
-    """Assigns in place where dtype and shape agree, so that identities (ties, optimisers) survive; else takes a new tensor."""
-    if current.dtype == committed.dtype and current.shape == committed.shape:
+    """Assigns in place where dtype and shape agree, so that identities (ties, optimisers) survive; else takes a new tensor.
+
+    An expanded tensor, whose elements share their memory, cannot be assigned in place either.
+    """
+    expanded = any(stride == 0 and size > 1 for stride, size in zip(current.stride(), current.shape, strict=True))
+    if current.dtype == committed.dtype and current.shape == committed.shape and not expanded:
         current.copy_(committed)
         return current
     if isinstance(current, nn.Parameter):

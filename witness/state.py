@@ -25,7 +25,7 @@ from torch import nn
 from protocol.encoding import encode
 from protocol.errors import UsageError
 from protocol.plain import to_plain
-from protocol.statetree import JSON, Entry
+from protocol.statetree import ITEM_BYTES, JSON, Entry
 from witness.program import Program, State
 
 Leaf = torch.Tensor | bytes
@@ -64,10 +64,13 @@ class Census:
         self._storages: dict[tuple[Any, ...], str] = {}
         self._parameters = parameter_names(state)
         attributes = {k: v for k, v in vars(program).items() if k != "_arguments"}
-        if attributes:
-            self.value("program", attributes)
-        for name, component in state.items():
-            self.value(part(name), component)
+        try:
+            if attributes:
+                self.value("program", attributes)
+            for name, component in state.items():
+                self.value(part(name), component)
+        except RecursionError:
+            raise unbound("the state", state, "some part of it holds itself") from None
 
     # -- the walk ----------------------------------------------------------------------------------------------------------
 
@@ -86,7 +89,11 @@ class Census:
         elif isinstance(value, np.ndarray):
             if value.dtype == object:
                 raise unbound(path, value, "arrays of objects have no bytes")
-            self.tensor(path, torch.from_numpy(value))
+            try:
+                tensor = torch.from_numpy(value)
+            except (TypeError, ValueError) as error:  # text, records, foreign byte order, negative strides
+                raise unbound(path, value, str(error).partition(". ")[0]) from None
+            self.tensor(path, tensor)
         elif not holds_state(value):
             self.scalar(path, value)
         elif isinstance(value, Mapping):
@@ -108,6 +115,8 @@ class Census:
         """Binds one tensor, or an alias of one already bound (tied weights)."""
         if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_meta or tensor.is_nested:
             raise unbound(path, tensor, "only dense tensors have bytes of their own")
+        if str(tensor.dtype).removeprefix("torch.") not in ITEM_BYTES:
+            raise unbound(path, tensor, f"the format has no dtype {tensor.dtype}")
         key = (tensor.device, tensor.data_ptr(), tensor.storage_offset(), tuple(tensor.shape), tensor.stride(), tensor.dtype)
         known = self._storages.setdefault(key, path) if tensor.numel() else path
         if known != path:
