@@ -11,7 +11,6 @@ from protocol.corpus import PIECE, Packing, check_piece, piece_count
 from protocol.errors import UsageError, VerificationError
 from witness.data import Corpus, corpus, open_corpus
 from witness.data.embedded import CONTEXT, STRIDE, embedded_rows, embedded_text
-from witness.programs import REFERENCE, embedded_corpus
 
 DOCUMENTS = Packing("documents")
 WINDOWS = Packing("windows", length=8, stride=4)
@@ -240,8 +239,3 @@ def test_the_embedded_rows_are_contexts_with_the_next_byte():
     assert len(rows) > 10_000
     assert {len(row) for row in rows} == {CONTEXT + 1}
     assert rows == [text[at : at + CONTEXT + 1] for at in range(0, len(text) - CONTEXT, STRIDE)]
-
-
-def test_every_reference_program_has_data_of_its_own():
-    for name in REFERENCE:
-        assert embedded_corpus(name, DOCUMENTS).documents.samples > 0
