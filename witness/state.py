@@ -206,7 +206,7 @@ class Census:
 def tensor_bytes(tensor: torch.Tensor) -> memoryview:
     """The little-endian bytes of a tensor in row-major order."""
     flat = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous().view(-1)
-    return memoryview(flat.view(torch.uint8).numpy()) if flat.numel() else memoryview(b"")
+    return flat.view(torch.uint8).numpy().data if flat.numel() else memoryview(b"")
 
 
 def parameter_names(state: State) -> dict[int, str]:
