@@ -119,6 +119,7 @@ CODES: Mapping[str, Code] = MappingProxyType(
             "replay on Linux 5.13 or later with Landlock and seccomp, on x86-64 or AArch64",
         ),
         # command line
+        "demo": _usage("a part of the demonstration did not end as it must", "see what it printed; `witness fsck` may say more"),
         "certificate-exists": _usage("a certificate is never overwritten", "name another file"),
         "file-unreadable": _usage("a file cannot be read", "check its name and permissions"),
         "key-name": _usage("the name cannot name a key", "use a word without spaces and without '+'"),

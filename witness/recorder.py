@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import torch
 from safetensors.torch import save_file
@@ -105,51 +105,20 @@ def record(
     """
     source.stop_when_loading()
     profile.apply_recommended_switches()
-    path = Path(folder)
     if resume:
-        return Recorder.resume(path, program, key)
-    signer = _signer(key)
-    corpus = open_corpus(data, program.packing()) if data is not None else program.default_data()
-    steps = steps if steps is not None else program.steps
-    batch_size = batch_size if batch_size is not None else program.batch_size
-    commit_every = max(1, commit_every)
-    if checkpoint_every is None:
-        checkpoint_every = max(1, -(-steps // 20))
-    checkpoint_every = -(-checkpoint_every // commit_every) * commit_every
-    claim, files = source.collect(type(program))
-    claim = type(claim)(claim.entry, claim.kind, claim.files, plain_arguments(program))
-    seed_value = seed if isinstance(seed, bytes) else hashlib.sha256(f"training-witness own seed {seed}".encode()).digest()
-    if len(seed_value) != 32:
-        raise UsageError("schedule", "a seed is an integer or 32 bytes")
-    Schedule(seed_value, corpus.documents.samples, batch_size)  # refuses an empty corpus before anything is written
-    run = RunDir.create(path)
-    run.lock()
-    made = signer is None
-    if signer is None:
-        signer = keys.generate("trainer")
-        keys.write_key(run.key, signer)
-
-    def manifest(numeric: NativeProfile, operations: OperationProbe) -> Manifest:
-        return Manifest(
-            key=signer.public.vkey,
-            program=claim,
-            corpus=corpus.claim(),
-            seed=Seed(seed_value.hex()),
-            batch_size=batch_size,
-            steps=steps,
-            commit_every=commit_every,
-            checkpoint_every=checkpoint_every,
-            probe_samples=program.probe_samples if program.has_probe() else 0,
-            pieces=Pieces(pieces) if pieces else Pieces(),
-            profile=numeric,
-            operations=operations,
-            package=witness.__version__,
-        )
-
-    recorder = Recorder(run, program, corpus, signer)
-    recorder.own_key = made
-    recorder.start(manifest, files)
-    return recorder
+        return Recorder.resume(Path(folder), program, key)
+    return Recorder.begin(
+        Path(folder),
+        program,
+        data,
+        steps=steps,
+        batch_size=batch_size,
+        seed=seed,
+        key=key,
+        checkpoint_every=checkpoint_every,
+        commit_every=commit_every,
+        pieces=pieces,
+    )
 
 
 def _signer(key: SigningKey | str | Path | None) -> SigningKey | None:
@@ -186,6 +155,65 @@ class Recorder:
 
     # -- beginning ---------------------------------------------------------------------------------------------------------
 
+    @classmethod
+    def begin(
+        cls,
+        folder: Path,
+        program: Program,
+        data: Any,
+        *,
+        steps: int | None,
+        batch_size: int | None,
+        seed: int | bytes,
+        key: SigningKey | str | Path | None,
+        checkpoint_every: int | None,
+        commit_every: int,
+        pieces: int | None,
+    ) -> Self:
+        """Starts a new run; see `record`."""
+        signer = _signer(key)
+        corpus = open_corpus(data, program.packing()) if data is not None else program.default_data()
+        steps = steps if steps is not None else program.steps
+        batch_size = batch_size if batch_size is not None else program.batch_size
+        commit_every = max(1, commit_every)
+        if checkpoint_every is None:
+            checkpoint_every = max(1, -(-steps // 20))
+        checkpoint_every = -(-checkpoint_every // commit_every) * commit_every
+        claim, files = source.collect(type(program))
+        claim = type(claim)(claim.entry, claim.kind, claim.files, plain_arguments(program))
+        seed_value = seed if isinstance(seed, bytes) else hashlib.sha256(f"training-witness own seed {seed}".encode()).digest()
+        if len(seed_value) != 32:
+            raise UsageError("schedule", "a seed is an integer or 32 bytes")
+        Schedule(seed_value, corpus.documents.samples, batch_size)  # refuses an empty corpus before anything is written
+        run = RunDir.create(folder)
+        run.lock()
+        made = signer is None
+        if signer is None:
+            signer = keys.generate("trainer")
+            keys.write_key(run.key, signer)
+
+        def manifest(numeric: NativeProfile, operations: OperationProbe) -> Manifest:
+            return Manifest(
+                key=signer.public.vkey,
+                program=claim,
+                corpus=corpus.claim(),
+                seed=Seed(seed_value.hex()),
+                batch_size=batch_size,
+                steps=steps,
+                commit_every=commit_every,
+                checkpoint_every=checkpoint_every,
+                probe_samples=program.probe_samples if program.has_probe() else 0,
+                pieces=Pieces(pieces) if pieces else Pieces(),
+                profile=numeric,
+                operations=operations,
+                package=witness.__version__,
+            )
+
+        recorder = cls(run, program, corpus, signer)
+        recorder.own_key = made
+        recorder.start(manifest, files)
+        return recorder
+
     def start(self, make_manifest: Any, files: dict[str, bytes]) -> None:
         """Tries one step on a scratch copy, then commits to the manifest and the initial state."""
         self._use(make_manifest(profile.capture({}), OperationProbe()))
@@ -207,13 +235,16 @@ class Recorder:
 
     def _begin(self) -> None:
         """The initial state, committed and kept."""
-        self.state = build(self.program, self._seed)
+        self.state = self._initial_state()
         census = Census(self.program, self.state)
         table = self._table(census)
         write_state(self.run.checkpoint_path(0), census.entries(), census.data)
         self.log.append(encode(InitRecord(table.root.hex())))
         self.run.sign_head(self.log, self.manifest.origin, self.key)
         self._previous_root = table.root
+
+    def _initial_state(self) -> State:
+        return build(self.program, self._seed)
 
     def _use(self, manifest: Manifest) -> None:
         self.manifest = manifest
@@ -229,7 +260,7 @@ class Recorder:
     # -- resuming ----------------------------------------------------------------------------------------------------------
 
     @classmethod
-    def resume(cls, path: Path, program: Program, key: SigningKey | str | Path | None) -> Recorder:
+    def resume(cls, path: Path, program: Program, key: SigningKey | str | Path | None) -> Self:
         """Continues a run after a stop or a kill, from its newest whole checkpoint.
 
         Steps that were recorded after that checkpoint are executed again and must come out as recorded.
@@ -307,7 +338,7 @@ class Recorder:
 
     # -- the loop ----------------------------------------------------------------------------------------------------------
 
-    def __enter__(self) -> Recorder:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
