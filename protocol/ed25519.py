@@ -34,18 +34,16 @@ def refuse_weak(public: bytes) -> None:
     """
     if len(public) != KEY_BYTES:
         raise ProtocolError("key-malformed", f"an Ed25519 public key is {KEY_BYTES} bytes, not {len(public)}")
-    encoded = int.from_bytes(public, "little")
-    sign, y = encoded >> 255, encoded & (2**255 - 1)
+    y = int.from_bytes(public, "little") & (2**255 - 1)
     if y >= _P:
         raise ProtocolError("weak-key", f"the public key {public.hex()} is not canonical: y is not below 2^255 - 19")
     yy = y * y % _P
     u, v = (yy - 1) % _P, (_D * yy + 1) % _P
-    if u == 0 and sign:
-        raise ProtocolError("weak-key", f"the public key {public.hex()} is not canonical: it says x = -0")
     # u/v is a square exactly where u*v is, by Euler's criterion.
     if u and pow(u * v, (_P - 1) // 2, _P) != 1:
         raise ProtocolError("key-malformed", f"the public key {public.hex()} is not a point of the curve")
     # Orders 1 and 2: x = 0. Order 4: y = 0. Order 8: doubling gives y = 0, and y(2P) is a multiple of x^2 + y^2.
+    # The other non-canonical spelling, x = -0, is of the points with x = 0, so it goes the same way.
     if u * y * (u + v * yy) % _P == 0:
         raise ProtocolError("weak-key", f"the public key {public.hex()} has low order: any message verifies under it")
 
