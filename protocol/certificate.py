@@ -280,7 +280,7 @@ def add(evidence: Sequence[Evidence]) -> Sum:
     bad = soundness.bad_steps(first.predicate.steps, fractions[strictest])
     draws = tuple(one.draws for one in parts)
     detection = soundness.combined_detection(first.predicate.steps, bad, draws)
-    if any(one.verdict == "diverged" for one in parts):
+    if any(one.verdict == "diverged" for one in evidence):  # also of a session that counts once
         verdict: Outcome = "diverged"
     elif any(one.verdict == "reproduced" for one in parts) or (detection >= wanted and any(one.draws for one in parts)):
         verdict = "reproduced"

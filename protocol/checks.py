@@ -24,7 +24,7 @@ from typing import Any
 from protocol import merkle
 from protocol.corpus import Documents
 from protocol.encoding import decode, encode, encode_trusted, parse_float
-from protocol.errors import ProtocolError, VerificationError
+from protocol.errors import IncompleteError, ProtocolError, VerificationError
 from protocol.manifest import Manifest, parse_manifest
 from protocol.notes import Checkpoint
 from protocol.records import (
@@ -246,12 +246,20 @@ class LogAudit:
 
         Raises:
             VerificationError: `head-root`, `corpus-root`, `step-order`.
+            IncompleteError: `head-beyond`, when a head that was named to `watch` covers entries that were not shown.
         """
         if head.size != self.size or head.root != self.root():
             raise VerificationError(
                 "head-root",
                 f"{self.size} entries were read; the head signs {head.size} others",
                 evidence={"size": head.size},
+            )
+        beyond = max(self._head_roots, default=0)
+        if beyond > self.size:
+            raise IncompleteError(
+                "head-beyond",
+                f"a signed head covers {beyond} entries, of which {self.size} were shown: the rest may contradict it",
+                evidence={"size": beyond, "shown": self.size},
             )
         if self._schedule is None:
             raise VerificationError("corpus-root", "the log was read without its corpus, so check 5 did not run")

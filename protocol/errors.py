@@ -77,6 +77,10 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "records-digest": _wrong("a step did not draw the records that corpus, seed and schedule say"),
         "state-root-missing": _wrong("a promised state root is missing"),
         "step-order": _wrong("steps are missing, repeated or out of order"),
+        "head-beyond": _unknown(
+            "a signed head seen elsewhere lies beyond the log that was shown",
+            "ask the prover for its newest head: until then the log may be another one than others saw",
+        ),
         # sessions
         "frame": _malformed("a message is not the one that is due"),
         "refused": _wrong("the prover refused to open what it is committed to", "an unanswered challenge counts as diverged"),

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from protocol import PROTOCOL_VERSION
 from protocol.corpus import CorpusClaim
 from protocol.encoding import Count, Hex32, Struct, decode, encode, tagged_hash
-from protocol.errors import ProtocolError
+from protocol.errors import ProtocolError, UsageError
 from protocol.keys import parse_vkey
 from protocol.operations import OperationProbe
 from protocol.profile import NativeProfile
@@ -163,6 +163,12 @@ def validate(manifest: Manifest) -> None:
             clean and all(part not in ("", ".", "..") for part in parts), f"{file.path[:80]!r} is not a relative path"
         )
         require(file.length <= MAX_SOURCE, f"{file.path[:80]!r} is larger than {MAX_SOURCE} bytes")
+    folders = {"/".join(parts[:i]) for parts in (path.split("/") for path in paths) for i in range(1, len(parts))}
+    require(folders.isdisjoint(paths), "a source file is also a folder of another")
+    try:
+        encode(manifest.program.arguments)
+    except (UsageError, RecursionError):
+        require(False, "the program's arguments are not plain data")
     module, _, name = manifest.program.entry.partition(":")
     require(
         all(part.isidentifier() for part in [*module.split("."), *name.split(".")]),

@@ -220,6 +220,19 @@ class Table:
             digests += self.digests[self.first[e.name] : self.first[e.name] + piece_count(e, self.pieces)]
         return Table([Entry(e.name, e.dtype, e.shape) for e in entries], digests, self.pieces)
 
+    def released(self) -> "Table":
+        """The table of the weights alone: parameters and buffers of every module, as a weights file publishes them.
+
+        A module is a component with the entry `<component>/@attributes`; no other kind of component has one.
+        """
+        names = {e.name for e in self.entries}
+        modules = {name.removesuffix("/@attributes") for name in names if name.endswith("/@attributes")}
+        return self.subset(
+            e.name
+            for e in self.entries
+            if e.dtype != JSON and "/@" not in e.name and e.name.partition("/")[0] in modules
+        )
+
     def to_bytes(self) -> bytes:
         """Length of the entries' JSON (u32, big-endian), that JSON, then the digests."""
         entries = encode(self.entries)

@@ -17,7 +17,7 @@ from protocol.opening import RecordsOpening, StateOpening, expect
 from protocol.randomness import commit_nonce, session_seed
 from protocol.session import Challenge, challenges
 
-MAX_HEADS = 1 << 20
+MAX_HEADS, MAX_HEAD_BYTES = 1 << 20, 1 << 28
 
 
 class VerifierSession:
@@ -40,6 +40,7 @@ class VerifierSession:
         self.statement: str | None = None
         self.head: Checkpoint | None = None
         self.heads: list[str] = []
+        self._head_bytes = 0
         self.audit: checks.LogAudit | None = None
         self.draws = 0
         self.challenges: list[Challenge] | None = None
@@ -75,6 +76,9 @@ class VerifierSession:
         heads, _ = expect(reply, m.Heads)
         if heads.first != len(self.heads) or heads.total > MAX_HEADS or (not heads.notes and heads.total > heads.first):
             raise ProtocolError("frame", "the list of heads does not go on where it stopped")
+        self._head_bytes += sum(map(len, heads.notes))
+        if self._head_bytes > MAX_HEAD_BYTES:
+            raise ProtocolError("too-large", f"more than {MAX_HEAD_BYTES} bytes of signed heads")
         self.heads += heads.notes
         return len(self.heads) >= heads.total
 

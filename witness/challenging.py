@@ -12,7 +12,7 @@ from typing import Any
 from protocol.checks import LogAudit
 from protocol.corpus import assemble
 from protocol.encoding import decode
-from protocol.errors import ProtocolError, VerificationError, WitnessError
+from protocol.errors import IncompleteError, ProtocolError, VerificationError, WitnessError
 from protocol.opening import StateOpening
 from protocol.records import MAX_ENTRY, StepRecord
 from protocol.required import Result
@@ -100,6 +100,7 @@ class Challenger:
         }
         differing = [name for name in FIELDS if found[name]]
         if not differing:
+            self._hold_released(replayed)
             return
         code = CODES[FIELDS.index(differing[0])]
         evidence: dict[str, Any] = {"step": replayed.step, "fields": differing}
@@ -110,6 +111,19 @@ class Challenger:
             evidence |= self._name(replayed.step, state)
         where = f", first in {evidence['tensor']}" if "tensor" in evidence else ""
         raise VerificationError(code, f"step {replayed.step} replays differently: {', '.join(differing)}{where}", evidence=evidence)
+
+    def _hold_released(self, replayed: ReplayedStep) -> None:
+        """Compares what the log announces as the published weights with those of the replayed last state."""
+        final = self._audit.final
+        if final is None or replayed.state is None or replayed.step != self._audit.steps:
+            return
+        weights = replayed.state.table.released().root.hex()
+        if final.released != weights:
+            raise VerificationError(
+                "released-weights",
+                "the log announces other weights as published than the run ends with",
+                evidence={"step": replayed.step, "announced": final.released, "replayed": weights},
+            )
 
     def _record(self, step: int) -> StepRecord:
         return decode(self._entry(self._audit.entry_of[step - 1]), StepRecord, limit=MAX_ENTRY)
@@ -138,6 +152,13 @@ class Challenger:
     def open_state(self, step: int) -> tuple[list[Entry], dict[str, bytes]]:
         """Entries and bytes of the committed state after `step`, every piece checked."""
         opening, table = self._table(step)
+        size, most = sum(entry.size for entry in table.entries), self._replayer.largest_state
+        if size > most:
+            raise IncompleteError(
+                "replay-stopped",
+                f"the state after step {step} has {size} bytes; states of up to {most} are replayed here",
+                evidence={"step": step, "bytes": size},
+            )
         parts: dict[str, bytearray] = {entry.name: bytearray() for entry in table.entries}
         done = False
         while not done:

@@ -98,16 +98,22 @@ def weights_table(path: Path, run: RunDir) -> bytes:
     return hash_state(entries, lambda name: bytes(found[name]["data"]), pieces).root
 
 
-def hold_weights(path: Path, run_path: Path) -> None:
+def hold_weights(path: Path, run_path: Path, size: int | None = None) -> None:
     """Checks that a weights file is the one the run released.
+
+    Args:
+        path: of the weights file.
+        run_path: of the run.
+        size: entries that count: those that a certificate's head covers; None for all that are signed. What stands
+            after a certified head was replayed by nobody.
 
     Raises:
         VerificationError: `released-weights`.
     """
     run = RunDir.open(run_path)
-    audit = audit_run(run_path)
+    audit = audit_run(run_path, size)
     if audit.final is None:
-        raise VerificationError("released-weights", "the run is not finished, so it released nothing")
+        raise VerificationError("released-weights", "the run is not finished there, so it released nothing")
     root = weights_table(path, run)
     if root.hex() != audit.final.released:
         raise VerificationError(

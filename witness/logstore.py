@@ -7,6 +7,7 @@ kill), and it trusts stored hashes, so readers here hash the entries again.
 
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from types import TracebackType
 
@@ -30,6 +31,7 @@ class LogStore:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        _refuse_foreign(path)
         try:
             self._tree = SqliteTree(str(path), algorithm="sha256")
             self._tree.con.execute("PRAGMA journal_mode=WAL")
@@ -110,6 +112,32 @@ class LogStore:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+def _refuse_foreign(path: Path) -> None:
+    """Refuses what is not a log of ours before anything is written or queried: it may come from a stranger.
+
+    A link would let the database, or the files SQLite keeps beside it, write somewhere else. A view in place of the
+    table would answer a query without end.
+    """
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        if path.with_name(path.name + suffix).is_symlink():
+            raise ProtocolError("log-damaged", f"{path.name}{suffix} is a link", evidence={"path": str(path)})
+    if not path.exists():
+        return
+    query = "SELECT type, name, tbl_name, sql FROM sqlite_master"
+    with closing(SqliteTree(":memory:", algorithm="sha256").con) as fresh:
+        fresh.row_factory = None
+        ours = set(fresh.execute(query))
+    try:
+        with closing(sqlite3.connect(path)) as connection:
+            foreign = set(connection.execute(query)) - ours
+    except sqlite3.Error as error:
+        raise _damaged(path, error) from error
+    if foreign:
+        kind, name, *_ = min(foreign, key=str)
+        what = f"{kind} {str(name)[:80]!r}"
+        raise ProtocolError("log-damaged", f"{path.name} holds {what}, which no log has", evidence={"path": str(path)})
 
 
 def _damaged(path: Path, error: Exception) -> ProtocolError:

@@ -55,6 +55,7 @@ class RunArchive:
         self._wanted: set[int] = set()
         self._futures: dict[int, Future[None]] = {}
         self._done: dict[int, tuple[int, int]] = {}
+        self._intact: dict[int, bool] = {}
         self._loaded: dict[int, tuple[Table, dict[str, bytes]]] = {}
         self._lock = threading.Lock()
         self._read_log()
@@ -143,6 +144,12 @@ class RunArchive:
         path = self.run.checkpoint_path(step)
         return path if path.is_file() else None
 
+    def _whole(self, step: int) -> bool:
+        if step not in self._intact:
+            path = self._kept(step)
+            self._intact[step] = path is not None and self._read(path, step) is not None
+        return self._intact[step]
+
     def _read(self, path: Path, step: int) -> tuple[Table, dict[str, bytes]] | None:
         """A state file, if it holds the committed state."""
         try:
@@ -155,7 +162,8 @@ class RunArchive:
     def _rebuilt(self, step: int) -> tuple[Table, dict[str, bytes]]:
         path = Path(self._work.name) / f"{step}.state"
         if not path.exists():
-            start = max((s for s in [0, *self.audit.checkpoints] if s < step and self._kept(s)), default=-1)
+            # A damaged file is no place to start from: an honest trainer would be accused of its disk's faults.
+            start = next((s for s in reversed([0, *self.audit.checkpoints]) if s < step and self._whole(s)), -1)
             future = self._futures.get(start)
             if future is None or (future.done() and future.exception() is None):
                 stop = min((s for s in self.audit.checkpoints if s > start and self._kept(s)), default=self.audit.steps)

@@ -456,7 +456,7 @@ class Recorder:
     def _finish(self) -> None:
         census = Census(self.program, self.state)
         table = self._table(census)
-        released = released_table(self.state, table)
+        released = table.released()
         tensors = {e.name: census.leaves[e.name].clone().contiguous() for e in released.entries}  # type: ignore[union-attr]
         atomic_write(self.run.released, lambda path: save_file(tensors, path))
         self.log.append(encode(FinalEvent(self.step_number, table.root.hex(), released.root.hex())))
@@ -483,13 +483,6 @@ class Recorder:
             self._keep()
         else:
             self.run.sign_head(self.log, self.manifest.origin, self.key)
-
-
-def released_table(state: State, table: Table) -> Table:
-    """The table of the weights alone: parameters and buffers of every module, as in `model.safetensors`."""
-    modules = tuple(f"{name}/" for name, component in state.items() if isinstance(component, torch.nn.Module))
-    names = [e.name for e in table.entries if e.name.startswith(modules) and e.dtype != "json" and "/@" not in e.name]
-    return table.subset(names)
 
 
 def _announced(entries: list[AfterManifest], step: int) -> bool:

@@ -78,7 +78,8 @@ class Replayer:
             environment=environment(manifest.profile),
             readable=[self._program] if self._program else [],
             limits=self._limits,
-            preload=("torch", "witness.worker"),
+            # The first optimiser of a process imports torch._dynamo, which takes longer than most steps.
+            preload=("torch", "torch._dynamo", "witness.worker"),
         )
         self._count = 0
         self.seconds: list[float] = []
@@ -91,6 +92,11 @@ class Replayer:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._sandbox.close()
         self._work.cleanup()
+
+    @property
+    def largest_state(self) -> int:
+        """Bytes of the largest state that the limits let a job read and write."""
+        return self._limits.file_bytes
 
     # -- jobs --------------------------------------------------------------------------------------------------------------
 
@@ -109,7 +115,10 @@ class Replayer:
         with self._job(Job("hyperparameters", self._folder(), first, last)) as job:
             self._run(job)
             data = sandbox.read_output(job, "hyperparameters", limit=1 << 26)
-            return decode(data, list[dict[str, str | int | bool | None]], limit=1 << 26)
+            rows = decode(data, list[dict[str, str | int | bool | None]], limit=1 << 26)
+        if len(rows) != last - first + 1:
+            raise ProtocolError("sandbox-output", f"{len(rows)} rows of hyperparameters for {last - first + 1} steps")
+        return rows
 
     def init(self) -> ReplayedState:
         """The initial state, built from the seed."""

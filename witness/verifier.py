@@ -17,7 +17,7 @@ from typing import Any
 import witness
 from protocol import checks, soundness
 from protocol.certificate import CLAIMS, NOT_CLAIMED, Predicate, sign_certificate
-from protocol.encoding import Struct
+from protocol.encoding import MAX_INTEGER, Struct
 from protocol.errors import IncompleteError, ProtocolError, UsageError, VerificationError, WitnessError
 from protocol.keys import SigningKey
 from protocol.manifest import Manifest
@@ -350,11 +350,12 @@ def _taker(session: VerifierSession, path: str) -> Callable[[bytes], bytes]:
 def result_of(error: WitnessError) -> Result:
     """The outcome that an error means: wrong or malformed is diverged, cannot tell is incomplete."""
     outcome: Any = "incomplete" if isinstance(error, IncompleteError | UsageError) else "diverged"
-    return Result(outcome, error.code, str(error)[:4000], {k: _plain(v) for k, v in error.evidence.items()})
+    evidence = {ascii(name)[1:-1][:200]: _plain(value) for name, value in error.evidence.items()}
+    return Result(outcome, error.code, str(error)[:4000], evidence)
 
 
 def _plain(value: object) -> Any:
-    if value is None or isinstance(value, bool | int | str):
+    if value is None or isinstance(value, bool | str) or (isinstance(value, int) and abs(value) <= MAX_INTEGER):
         return value
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]

@@ -38,7 +38,7 @@ def command(ctx: click.Context, certificates: tuple[Path, ...], run: Path | None
         for one in evidence:
             hold_to_run(one, run)
         if released is not None:
-            hold_weights(released, run)
+            hold_weights(released, run, evidence[0].head.size)
     if as_json:
         click.echo(json.dumps(_document(certificates, evidence, total, run, released), sort_keys=True))
     else:
