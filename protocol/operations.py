@@ -229,8 +229,9 @@ def uncovered(probe: OperationProbe, specs: Iterable[OperationSpec]) -> list[Ope
     """Operations that a step used and that the probe does not stand for.
 
     A later step may use an operation that the recorded step did not (a last, shorter batch; clipping that became
-    active). Values do not select kernels, except special scalars (`pow` of 2, a norm of order 1). So domains, bounds
-    and ordinary floats are ignored here, and multiples of 1/2 up to 4, infinities and NaN are not.
+    active). Values do not select kernels, with one exception: exponents, orders of norms and factors of products have
+    special cases (`pow` of 2, a norm of order 1). So domains, bounds and floats are ignored here, but for those
+    operators multiples of 1/2 up to 4, infinities and NaN are not.
 
     Args:
         probe: from the manifest.
@@ -240,6 +241,7 @@ def uncovered(probe: OperationProbe, specs: Iterable[OperationSpec]) -> list[Ope
     return [spec for spec in specs if encode(_kernel(spec)) not in known]
 
 
+_SPECIAL_SCALARS = re.compile(r"pow|norm|dist|addmm|addmv|addbmm")
 _ORDINARY = f64(0.1)  # stands for every float that no kernel treats specially
 
 
@@ -249,7 +251,9 @@ def _kernel(spec: OperationSpec) -> OperationSpec:
     def blank(word: str) -> str:
         if word.startswith("f64:"):
             value = parse_float(word)
-            special = not math.isfinite(value) or (abs(value) <= 4 and (2 * value).is_integer())
+            special = _SPECIAL_SCALARS.search(spec.operator) is not None and (
+                not math.isfinite(value) or (abs(value) <= 4 and (2 * value).is_integer())
+            )
             return word if special else _ORDINARY
         tensor = parse_tensor(word)
         return word if tensor is None else msgspec.structs.replace(tensor, values="signed").text()

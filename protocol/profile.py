@@ -15,6 +15,9 @@ Every line of a profile has a kind, and the kind says what a difference means **
 
 The probe has the last word in one direction only: an operation with other bits blocks even where every line agrees. A
 trainer who records false lines or digests gains nothing by it: the verdict becomes *incomplete*, which is never a pass.
+In the other direction it is a sample: it has met each operation with some 65,536 values, from the recorded step only. A
+comparison therefore says what it rests on (`settled`), and a step that diverges on such a machine is held against the
+trainer only if the probe covers all it used (`require_covered`).
 """  # noqa: E501 - a table
 
 import re

@@ -38,9 +38,9 @@ from witness.arguments import Undescribable, blank, describe, realise, storage, 
 
 __all__ = ["OperationRecorder", "Unprobable", "build_probe", "first_difference", "run_operation", "uncovered"]
 
-MAX_BYTES = 1 << 30
+MAX_BYTES = 1 << 31
 """Bytes that one operation's inputs may need, and its outputs where torch can tell beforehand."""
-MAX_TOTAL_BYTES = 1 << 34
+MAX_TOTAL_BYTES = 1 << 35
 """Bytes that the inputs of all operations may need, one after the other: bounds the time."""
 SAMPLES, MAX_ROUNDS = 1 << 16, 32
 """A small operation is run on further inputs, until it has met so many values: two machines whose kernels differ in one

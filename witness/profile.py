@@ -170,6 +170,8 @@ def _devices(reachable: Mapping[str, Any]) -> Iterable["torch.device"]:
             yield from (tensor.device for tensor in (*value.parameters(), *value.buffers()))
         elif isinstance(value, torch.optim.Optimizer):
             yield from (tensor.device for group in value.param_groups for tensor in group["params"])
+        elif isinstance(value, torch.Tensor):
+            yield value.device
 
 
 def _capability() -> str:

@@ -110,6 +110,10 @@ def test_covering_keeps_special_scalars_apart(left: float, right: float) -> None
             or abs(value) == float("inf")
         )
 
+    def scaled(factor: float) -> OperationSpec:
+        return OperationSpec("aten.mul_.Tensor", ("float32[4]{unit}", f64(factor)), {})
+
+    assert not uncovered(OperationProbe((ProbedOperation(scaled(left), "0" * 64),)), [scaled(right)])
     probe = OperationProbe((ProbedOperation(power(left), "0" * 64),))
     if special(left) != special(right):
         assert uncovered(probe, [power(right)])

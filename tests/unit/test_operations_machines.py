@@ -20,7 +20,8 @@ from witness.profile import environment, recommended_environment
 
 TESTS = Path(__file__).resolve().parents[1]
 BASE = {name: value for name, value in os.environ.items() if name not in VARIABLES} | {
-    "PYTHONPATH": os.pathsep.join([str(TESTS.parent), str(TESTS)])
+    "PYTHONPATH": os.pathsep.join([str(TESTS.parent), str(TESTS)]),
+    "OMP_WAIT_POLICY": "PASSIVE",  # threads that spin make small operations slow on a busy machine
 }
 
 
