@@ -102,7 +102,7 @@ CODES: Mapping[str, Code] = MappingProxyType(
             "check the address; until a prover binds itself, nobody is accused",
         ),
         "not-found": Code("nothing is at this address", EXIT_USAGE, 404, "start a new session; a server forgets idle ones"),
-        "rate": Code("too many new sessions from this address", EXIT_INCOMPLETE, 429, "wait a minute"),
+        "rate": Code("too many sessions from this address", EXIT_INCOMPLETE, 429, "close some, or wait a minute"),
         "slow-request": Code("the request did not arrive in time", EXIT_INCOMPLETE, 408, "send it again, faster"),
         "unanswered": _wrong(
             "the prover bound itself and then did not answer in the time that the policy gives",
@@ -130,6 +130,18 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "other-run": _wrong("the certificate is about another run", "name the run that the certificate is about"),
         "released-weights": _wrong("a weights file is not the one the run released", "ask the trainer for the released file"),
         "usage": _usage("the options do not fit together", "see --help"),
+        # fsck (witness.fsck, witness.logreader)
+        "checkpoint-root": _wrong("a kept state is not the one that the log commits to"),
+        "head-name": _malformed("a head lies under the name of another size"),
+        "leftover": _malformed("a file that a crash left behind", "delete it, or leave it: nothing reads it"),
+        "log-entry": _malformed("a log entry is not the one whose hash was stored with it", "restore log.sqlite from a copy"),
+        "log-truncated": _malformed(
+            "a signed head covers more entries than the log holds",
+            "restore log.sqlite from a copy, and do not resume before: the trainer would sign a second history",
+        ),
+        "not-a-file": _malformed("something other than a regular file lies where a file belongs", "put the file itself there"),
+        "unknown-file": _malformed("a file that does not belong to a run", "move it elsewhere, or leave it: nothing reads it"),
+        "unreadable": _unknown("a file may not be read by this user", "run this again as a user who may read the run"),
         # certificates
         "certificate": _wrong("a certificate's facts do not support what it says", "do not rely on it; ask for a session of your own"),
         "certificate-malformed": _malformed("not a certificate of this protocol"),

@@ -1,0 +1,82 @@
+"""Answers that take a while: a prover says Pending until a state is rebuilt; the policy says how long that may be."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Protocol, TypeVar, runtime_checkable
+
+from protocol.errors import VerificationError
+from protocol.proving import StatePending
+
+T = TypeVar("T")
+FIRST_PAUSE = 0.2
+LONGEST_PAUSE = 10.0
+LAST_CALL = 5.0
+"""Seconds that the last exchange gets, however late it begins: a network needs some."""
+
+
+@runtime_checkable
+class TimedTransport(Protocol):
+    """A transport that can be told how long one exchange may take."""
+
+    def within(self, frame: bytes, seconds: float) -> bytes:
+        """The reply frame to a request frame, or `unanswered` after so many seconds."""
+
+
+def ask(
+    transport: Callable[[bytes], bytes] | TimedTransport,
+    frame: bytes,
+    take: Callable[[bytes], T],
+    *,
+    deadline: float,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+    progress: Callable[[int, int], None] | None = None,
+) -> T:
+    """Sends a request until its answer is more than Pending.
+
+    Args:
+        transport: to the prover; a `TimedTransport` is held to the deadline within an exchange too.
+        frame: the request; it is sent unchanged each time.
+        take: reads the reply; raises `StatePending` to be asked again (as every `VerifierSession` method does).
+        deadline: by the clock: when the policy's `answer_seconds` are over.
+        clock: seconds, monotonic.
+        sleep: waits.
+        progress: called with the steps done and owed, each time the answer is Pending.
+
+    Returns:
+        What `take` returns.
+
+    Raises:
+        VerificationError: `unanswered`, with the seconds waited; or whatever `take` finds.
+    """
+    began, pause = clock(), FIRST_PAUSE
+    while True:
+        left = deadline - clock()
+        try:
+            return take(_exchange(transport, frame, max(left, LAST_CALL)))
+        except StatePending as pending:
+            state = pending
+        except VerificationError as error:
+            if error.code == "unanswered":
+                error.evidence["seconds"] = round(clock() - began, 1)
+            raise
+        if progress is not None:
+            progress(state.done, state.total)
+        left = deadline - clock()
+        if left <= 0:
+            waited = round(clock() - began, 1)
+            raise VerificationError(
+                "unanswered",
+                f"after {waited} seconds the prover is still rebuilding the state: {state.done} of {state.total} steps",
+                evidence={"seconds": waited, "rebuilt": state.done, "owed": state.total},
+            )
+        sleep(min(pause, left))
+        pause = min(2 * pause, LONGEST_PAUSE)
+
+
+def _exchange(transport: Callable[[bytes], bytes] | TimedTransport, frame: bytes, seconds: float) -> bytes:
+    if isinstance(transport, TimedTransport):
+        return transport.within(frame, seconds)
+    return transport(frame)
