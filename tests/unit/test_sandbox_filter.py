@@ -151,6 +151,14 @@ def test_only_the_job_itself_is_a_target(machine: Architecture, name: str, targe
 
 
 @BOTH
+@given(target=WORD)
+def test_affinity_is_set_for_the_calling_thread_only(machine: Architecture, target: int) -> None:
+    allowed = verdict(machine, machine.numbers["sched_setaffinity"], target) == seccomp.ALLOW
+    assert allowed == (target % 2**32 == 0)
+    assert verdict(machine, machine.numbers["sched_setaffinity"], PID) == seccomp.EPERM
+
+
+@BOTH
 @pytest.mark.parametrize(("name", "argument"), [("open", 1), ("openat", 2)])
 @given(flags=WORD)
 def test_nothing_is_truncated_through_a_mode_that_does_not_write(

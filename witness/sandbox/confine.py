@@ -4,6 +4,7 @@ Resource limits, privileges, files, system calls: each step still needs a power 
 raises, and the caller ends the process: there is no half-confined job.
 """
 
+import errno
 import os
 import sys
 import sysconfig
@@ -68,7 +69,7 @@ def confine(job: Path, policy: Policy, channel: socket) -> tuple[str, ...]:
     """
     machine = kernel.architecture()
     if machine is None:
-        raise OSError(38, "no table of system calls for this machine")
+        raise OSError(errno.ENOSYS, "no table of system calls for this machine")
     layers = ["rlimits", "no-new-privileges", "no-capabilities"]
     limits.impose(policy.limits)
     # Non-dumpable, as the zygote is, would hide this process's counters from a zygote that is not root.

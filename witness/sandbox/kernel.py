@@ -5,6 +5,7 @@ compiled extension of its own. Nothing here knows what the calls are for.
 """
 
 import ctypes
+import errno
 import functools
 import os
 import platform
@@ -48,11 +49,11 @@ def call(name: str, *arguments: Any) -> int:
     """
     machine = architecture()
     if machine is None:
-        raise OSError(38, "no table of system calls for this machine")
+        raise OSError(errno.ENOSYS, "no table of system calls for this machine")
     result = _libc().syscall(ctypes.c_long(machine.numbers[name]), *map(_word, arguments))
     if result < 0:
-        errno = ctypes.get_errno()
-        raise OSError(errno, f"{name}: {os.strerror(errno)}")
+        error = ctypes.get_errno()
+        raise OSError(error, f"{name}: {os.strerror(error)}")
     return int(result)
 
 

@@ -4,6 +4,7 @@ The process that uses a `Sandbox` never imports, unpickles or executes anything 
 names one of our own functions, and afterwards reads files from the folder as hostile bytes.
 """
 
+import os
 import re
 import sys
 import threading
@@ -24,6 +25,9 @@ from witness.sandbox.output import Progress, printable
 from witness.sandbox.result import End, JobResult
 
 _TARGET = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", re.ASCII)
+PRELOAD = ("torch", "torch._dynamo")
+"""What jobs that train import anyway: torch's optimizers import its compiler, at a second of processor time, when they
+first step."""
 _START_SECONDS = 180.0
 _GRACE_SECONDS = 30.0
 
@@ -41,7 +45,7 @@ def missing_layers() -> list[str]:
 
 
 class Sandbox:
-    """A source of confined processes; a context manager.
+    """A source of confined processes, which compute on the CPU; a context manager.
 
     One job runs at a time. Each is a new process, forked from one that has imported `preload`: it can read the
     interpreter, the system's libraries and `readable`, write below its own folder, and reach nothing else - no network,
@@ -70,7 +74,7 @@ class Sandbox:
         environment: Mapping[str, str],
         readable: Sequence[Path] = (),
         limits: Limits | None = None,
-        preload: Sequence[str] = ("torch",),
+        preload: Sequence[str] = PRELOAD,
         import_paths: Sequence[Path] = (),
         allow_weaker: bool = False,
     ) -> None:
@@ -182,8 +186,8 @@ def _existing(path: Path) -> Path:
 
 def _fit(job: Path) -> Path:
     folder = _existing(job)
-    ours = [Path(place).resolve() for package in (witness, protocol) for place in package.__path__]
-    if not folder.is_dir() or any(place.is_relative_to(folder) for place in (*ours, Path(sys.prefix), Path.home())):
+    places = [*witness.__path__, *protocol.__path__, sys.prefix, os.environ.get("HOME", "/")]
+    if not folder.is_dir() or any(Path(place).resolve().is_relative_to(folder) for place in places):
         raise UsageError("sandbox-misuse", f"{folder} is not a folder for a job: all of it will be writable")
     return folder
 

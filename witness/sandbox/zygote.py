@@ -28,6 +28,7 @@ from witness.sandbox.watch import AbandonedError, UnconfinedError, UnusableError
 
 UNCONFINED, UNUSABLE, UNREADY = "unconfined", "unusable", "unready"
 """Kinds of error in a reply."""
+_CANARY_SECONDS = 5
 
 
 class _Requests:
@@ -83,6 +84,25 @@ def _fork(job: Path, target: str, policy: Policy, parent: int) -> dict[str, Any]
         os.close(reading)
 
 
+def _can_compute_after_fork() -> bool:
+    """Whether a child of this process can use torch's threads: it cannot once this process has used them.
+
+    Without this check every job would hang, and each would be blamed on its program.
+    """
+    torch: Any = sys.modules.get("torch")
+    if torch is None:
+        return True
+    pid = os.fork()
+    if pid == 0:
+        try:
+            signal.alarm(_CANARY_SECONDS)
+            torch.ones(1 << 20).sum()  # large enough to be shared out among threads
+            os._exit(0)
+        finally:
+            os._exit(1)
+    return os.wait4(pid, 0)[1] == 0
+
+
 def main() -> None:
     """Serves one client, the process that started this one, until it is gone."""
     replies = os.dup(1)
@@ -98,6 +118,7 @@ def main() -> None:
     if config is None or os.getppid() != int(sys.argv[1]):
         return
     sys.path += config["import_paths"]
+    pinned = dict(os.environ)
     try:
         for module in config["preload"]:
             importlib.import_module(module)
@@ -105,10 +126,16 @@ def main() -> None:
         reply({"error": UNREADY, "message": f"cannot import {error.name}: {error}"})
         return
     readable = (*interpreter_paths(), *map(Path, config["readable"]), *map(Path, config["import_paths"]))
+    # torch's compiler sets variables when it is imported, such as a cache folder that no job may write to.
+    os.environ.clear()
+    os.environ.update(pinned)
     # BLAS may hold an idle pool that its own fork handlers put to rest; the warning is about that.
     warnings.filterwarnings("ignore", category=DeprecationWarning, message=".*fork.*")
     gc.collect()
     gc.freeze()  # keeps the collector of a child from touching, and so copying, every page
+    if not _can_compute_after_fork():
+        reply({"error": UNREADY, "message": "a preloaded module computes when imported, so no fork could use torch"})
+        return
     reply({"ready": True})
     while (request := requests.next()) is not None:
         try:

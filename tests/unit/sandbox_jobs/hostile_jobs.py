@@ -11,6 +11,7 @@ import ctypes
 import errno
 import fcntl
 import json
+import mmap
 import os
 import signal
 import socket
@@ -225,6 +226,11 @@ def threads_with_memory(job: Path) -> None:
     raise MemoryError
 
 
+def shared_memory(job: Path) -> None:
+    """Memory that RLIMIT_DATA does not count."""
+    _attempt(job, shared=lambda: mmap.mmap(-1, 8 << 30))
+
+
 def spinning(job: Path) -> None:
     signal.signal(signal.SIGXCPU, signal.SIG_IGN)
     while True:
@@ -258,7 +264,7 @@ def many_bytes(job: Path) -> None:
 
 def many_entries(job: Path) -> None:
     for number in range(100_000):
-        (job / str(number)).touch()
+        (job / str(number)).write_bytes(b"")
 
 
 def deep_folders(job: Path) -> None:
