@@ -133,7 +133,7 @@ class LogAudit:
             self._schedule = Schedule(bytes.fromhex(manifest.seed.value), self._documents.samples, manifest.batch_size)
 
     def _read_entry(self, entry: bytes) -> None:
-        record: Any = decode(entry, AfterManifest, limit=MAX_ENTRY)  # type: ignore[arg-type]
+        record: Any = decode(entry, AfterManifest, limit=MAX_ENTRY, closed=True)  # type: ignore[arg-type]
         kind = type(record)
         if self.final is not None:
             raise VerificationError("final-event", "the log goes on after its end", evidence={"entry": self.size})

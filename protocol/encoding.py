@@ -18,7 +18,7 @@ from protocol.errors import ProtocolError, UsageError
 T = TypeVar("T")
 
 MAX_INTEGER = 2**53 - 1
-Hex32 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+Hex32 = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
 """A 32-byte digest as 64 lower-case hexadecimal digits."""
 Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_INTEGER)]
 """A non-negative integer that every JSON implementation represents exactly."""
@@ -41,11 +41,13 @@ def encode(value: Any) -> bytes:
     Raises:
         UsageError: `unencodable`, if the value holds a float, a large integer or anything else outside the profile.
     """
-    _refuse_unencodable(msgspec.to_builtins(value))
     try:
+        _refuse_unencodable(msgspec.to_builtins(value, builtin_types=(bytes, bytearray)))
         return _encoder.encode(value)
     except UnicodeEncodeError:
         raise UsageError("unencodable", "a string holds a lone surrogate") from None
+    except RecursionError:
+        raise UsageError("unencodable", "the value is nested too deep") from None
 
 
 def encode_trusted(value: Any) -> bytes:
@@ -53,13 +55,15 @@ def encode_trusted(value: Any) -> bytes:
     return _encoder.encode(value)
 
 
-def decode(data: bytes, kind: type[T], *, limit: int) -> T:
+def decode(data: bytes, kind: type[T], *, limit: int, closed: bool = False) -> T:
     """Decodes bytes that must be the canonical encoding of one `kind`.
 
     Args:
         data: what the other side sent.
         kind: the expected type, usually a `Struct`.
         limit: cap in bytes; larger input is refused before it is parsed.
+        closed: the type by itself excludes whatever the profile forbids (floats, large integers, odd keys), so that the
+            value need not be walked: for hot paths.
 
     Raises:
         ProtocolError: `too-large` or `not-canonical`.
@@ -72,6 +76,10 @@ def decode(data: bytes, kind: type[T], *, limit: int) -> T:
     try:
         value = decoder.decode(data)
         again = _encoder.encode(value)
+        if not closed:
+            _refuse_unencodable(msgspec.to_builtins(value))
+    except UsageError as error:
+        raise ProtocolError("not-canonical", f"not a canonical {_name(kind)}: {error}") from None
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise ProtocolError("not-canonical", f"not a canonical {_name(kind)}: {error}") from None
     if again != data:

@@ -18,7 +18,7 @@ MAX_HEADER = 1 << 22
 MAX_REPLY = 1 << 24
 PART = 1 << 23
 """Most payload bytes a prover puts into one reply."""
-SessionId = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")]
+SessionId = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{32}\Z")]
 Note = Annotated[str, msgspec.Meta(max_length=1 << 16)]
 S = TypeVar("S", bound="Struct")
 

@@ -9,12 +9,14 @@ from typing import Annotated
 
 import msgspec
 
-from protocol.encoding import Count, Hex32, Struct
+from protocol.encoding import MAX_INTEGER, Count, Hex32, Struct
 from protocol.manifest import Manifest
 
 MAX_ENTRY = 1 << 16
-FloatBits = Annotated[str, msgspec.Meta(pattern="^(f32:[0-9a-f]{8}|f64:[0-9a-f]{16})$")]
+FloatBits = Annotated[str, msgspec.Meta(pattern=r"\A(f32:[0-9a-f]{8}|f64:[0-9a-f]{16})\Z")]
 """The bits of a float: see `protocol.encoding.f32`."""
+Key = Annotated[str, msgspec.Meta(pattern=r"\A[ -~]{1,128}\Z")]
+Integer = Annotated[int, msgspec.Meta(ge=-MAX_INTEGER, le=MAX_INTEGER)]
 
 
 class Fingerprint(Struct, frozen=True):
@@ -57,7 +59,7 @@ class StepRecord(Struct, frozen=True, tag="step", tag_field="type"):
     step: Count
     records: Hex32
     batch: Hex32
-    hyperparameters: dict[str, str | int | bool | None]
+    hyperparameters: dict[Key, str | Integer | bool | None]
     fingerprint: Fingerprint
     state_root: Hex32 | None
 

@@ -14,6 +14,7 @@ from protocol.corpus import assemble
 from protocol.encoding import decode
 from protocol.errors import IncompleteError, ProtocolError, VerificationError, WitnessError
 from protocol.opening import StateOpening
+from protocol.profile import Comparison, require_covered
 from protocol.records import MAX_ENTRY, StepRecord
 from protocol.required import Result
 from protocol.session import Challenge, probe_of, segment
@@ -34,14 +35,26 @@ class Challenger:
         session: with its audit.
         ask: asks the prover.
         replayer: of the run.
+        comparison: on what ground this machine is held to the recorded bits.
         entry: gives a log entry by index, as it was read and checked.
     """
 
-    def __init__(self, session: VerifierSession, ask: Ask, replayer: Replayer, entry: Callable[[int], bytes]) -> None:
+    def __init__(
+        self,
+        session: VerifierSession,
+        ask: Ask,
+        replayer: Replayer,
+        comparison: Comparison,
+        entry: Callable[[int], bytes],
+    ) -> None:
         if session.audit is None:
             raise RuntimeError("the log was not read")
         self._session, self._ask, self._replayer, self._entry = session, ask, replayer, entry
         self._audit: LogAudit = session.audit
+        self._comparison = comparison
+        # Where the operation probe had to settle a difference between the machines, a step that diverges accuses nobody
+        # unless the probe stands for everything it used.
+        replayer.trace = bool(comparison.settled)
 
     def state_bytes(self, step: int) -> int:
         """Bytes of the state kept nearest to `step`, from its opened table."""
@@ -56,10 +69,14 @@ class Challenger:
         from witness.verifier import result_of
 
         try:
-            if challenge.step == 0:
-                self._init()
-            else:
-                self._segment(challenge.step)
+            try:
+                if challenge.step == 0:
+                    self._init()
+                else:
+                    self._segment(challenge.step)
+            except VerificationError:
+                require_covered(self._comparison, self._audit.manifest.operations, self._replayer.traced)
+                raise
         except WitnessError as error:
             if isinstance(error, VerificationError | ProtocolError) and challenge.step:
                 error.evidence |= self._localise(challenge.step)

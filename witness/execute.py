@@ -25,6 +25,7 @@ from protocol.schedule import stream_seed
 from protocol.statetree import JSON, Entry
 from witness.program import Program, State
 from witness.state import part, tensor_bytes
+from witness.switches import tell_compiler
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,6 +60,7 @@ def build(program: Program, seed: bytes, rank: int = 0) -> State:
     """The initial state: `Program.build` with generators seeded for step 0."""
     seed_everything(seed, 0, rank, "init")
     components = program.build()
+    tell_compiler()
     if not isinstance(components, Mapping) or not components:
         raise UsageError("program", f"{type(program).__qualname__}.build() must return a mapping of names to components")
     return State(components)

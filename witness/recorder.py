@@ -46,7 +46,7 @@ from witness.data import Corpus, open_corpus, open_stored, store
 from witness.execute import Outcome, build, run_step
 from witness.hashing import hash_state
 from witness.logstore import LogStore
-from witness.operations import OperationRecorder, build_probe
+from witness.operations import OperationRecorder
 from witness.program import Program, State, instantiate, plain_arguments
 from witness.restore import restore
 from witness.rundir import RunDir, last_checkpoint, read_log
@@ -218,13 +218,14 @@ class Recorder:
         """Tries one step on a scratch copy, then commits to the manifest and the initial state."""
         self._use(make_manifest(profile.capture({}), OperationProbe()))
         validate(self.manifest)
-        scratch, state = self._scratch()
-        self._previous_root = self._table(Census(scratch, state)).root
         with OperationRecorder() as operations:
+            scratch, state = self._scratch()
+            self._previous_root = self._table(Census(scratch, state)).root
             self._execute(scratch, state, 1)
         self._first_root = self._table(Census(scratch, state))
         optimizers = {name: c for name, c in state.items() if isinstance(c, torch.optim.Optimizer)}
-        self._use(make_manifest(profile.capture(optimizers, state), build_probe(operations.specs)))
+        reachable = {**state, "program": scratch}
+        self._use(make_manifest(profile.capture(optimizers, reachable), operations.probe()))
         del scratch, state
         self.run.write_program(files)
         store(self.corpus, self.run.corpus)

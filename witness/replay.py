@@ -14,10 +14,13 @@ from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any, Self
 
+from msgspec import structs
+
 from protocol.encoding import decode, encode
 from protocol.errors import CODES, IncompleteError, ProtocolError, VerificationError
 from protocol.manifest import Manifest
 from protocol.messages import join_entries
+from protocol.operations import OperationSpec
 from protocol.profile import Comparison
 from protocol.records import Fingerprint
 from protocol.statetree import Entry, Table
@@ -84,6 +87,9 @@ class Replayer:
         self._count = 0
         self.seconds: list[float] = []
         """Wall seconds of each job."""
+        self.trace = False
+        """Whether jobs list the operations they use, in `traced`."""
+        self.traced: tuple[OperationSpec, ...] = ()
 
     def __enter__(self) -> Self:
         self._sandbox.__enter__()
@@ -176,7 +182,7 @@ class Replayer:
         folder = Path(self._work.name) / f"{self._count}"
         folder.mkdir()
         write_bytes(folder / "manifest", encode(self.manifest))
-        write_bytes(folder / "job", encode(job))
+        write_bytes(folder / "job", encode(structs.replace(job, trace=self.trace)))
         return _Folder(folder)
 
     def _run(self, job: Path, steps: int = 1, progress: Callable[[str], None] | None = None) -> None:
@@ -186,8 +192,12 @@ class Replayer:
             cpu_seconds=self._limits.cpu_seconds * steps,
             output_entries=self._limits.output_entries + 8 * steps,
         )
+        self.traced = ()
         result = self._sandbox.run(job, TARGET, limits=limits, progress=progress)
         self.seconds.append(result.wall_seconds)
+        if self.trace and (job / "operations").exists():
+            data = sandbox.read_output(job, "operations", limit=1 << 24)
+            self.traced = decode(data, tuple[OperationSpec, ...], limit=1 << 24)
         if (job / "error").exists():
             raise _trouble(decode(sandbox.read_output(job, "error", limit=1 << 20), Trouble, limit=1 << 20))
         if result.end is sandbox.End.FORBIDDEN:

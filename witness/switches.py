@@ -4,6 +4,7 @@ The rows differ between torch releases. A row whose accessors this torch lacks i
 then not be applied, and the error names the row instead of guessing.
 """
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -68,7 +69,7 @@ def apply_switches(recorded: Mapping[str, Value]) -> None:
 
 def set_recommended() -> None:
     """The switches for a run that is to be replayed: deterministic kernels, defined memory, no kernel contests."""
-    torch.use_deterministic_algorithms(True)
+    _set_deterministic_mode(2)
     deterministic.fill_uninitialized_memory = True
     cudnn.deterministic = True
     cudnn.benchmark = False
@@ -129,7 +130,7 @@ def _table() -> dict[str, Switch]:
 
 
 def _library_rows() -> Iterator[tuple[str, Switch]]:
-    yield "deterministic.algorithms", Switch(torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode)
+    yield "deterministic.algorithms", Switch(torch.get_deterministic_debug_mode, _set_deterministic_mode)
     for name, holder, attribute in (
         ("deterministic.fill_uninitialized_memory", deterministic, "fill_uninitialized_memory"),
         ("cudnn.enabled", cudnn, "enabled"),
@@ -183,6 +184,23 @@ def _default_rows() -> Iterator[tuple[str, Switch]]:
     for device in ("cpu", "cuda"):
         yield f"autocast.{device}", _autocast_enabled(device)
         yield f"autocast.{device}.dtype", _autocast_dtype(device)
+
+
+def _set_deterministic_mode(mode: int) -> None:
+    """As torch's own setter, which imports the whole compiler (over 2 s) only to leave it a note.
+
+    Where the compiler is loaded it gets the note; `tell_compiler` leaves it once a program has loaded it later.
+    """
+    if "torch._inductor" in sys.modules:
+        torch.set_deterministic_debug_mode(mode)
+    else:
+        _C._set_deterministic_algorithms(mode != 0, warn_only=mode == 1)  # noqa: SLF001
+
+
+def tell_compiler() -> None:
+    """Tells the compiler, if the program has loaded it, what the deterministic mode is; before it compiles anything."""
+    if "torch._inductor" in sys.modules:
+        torch.set_deterministic_debug_mode(torch.get_deterministic_debug_mode())
 
 
 def _attribute(name: str, holder: Any, attribute: str) -> Iterator[tuple[str, Switch]]:

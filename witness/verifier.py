@@ -22,6 +22,7 @@ from protocol.errors import IncompleteError, ProtocolError, UsageError, Verifica
 from protocol.keys import SigningKey
 from protocol.manifest import Manifest
 from protocol.messages import Policy
+from protocol.profile import Comparison
 from protocol.required import CHECKS, ChallengeResult, CheckResult, Result, assess, draw_count, verdict_of
 from protocol.session import Challenge
 from protocol.verifying import VerifierSession
@@ -165,7 +166,7 @@ class Verification:
                 self.notes += [f"profile: {difference.text()}" for difference in comparison.notes]
                 self._check_hyperparameters(replayer)
                 # 5. reveal, and 6. replay
-                self._challenge(ask, replayer, records)
+                self._challenge(ask, replayer, comparison, records)
         except WitnessError as error:
             outcome = result_of(error)
             self.checked.setdefault(REPLAY_CHECK, outcome)
@@ -230,7 +231,7 @@ class Verification:
             if not self.options.keep_going:
                 raise
 
-    def _challenge(self, ask: Ask, replayer: Replayer, records: Records) -> None:
+    def _challenge(self, ask: Ask, replayer: Replayer, comparison: Comparison, records: Records) -> None:
         audit, session = self._audit(), self.session
         owed = draw_count(self.policy, audit.steps)
         seconds = max(replayer.seconds)  # building and probing each operation once costs about what a replay costs
@@ -238,8 +239,14 @@ class Verification:
         draws = owed
         if self.options.budget is not None:
             draws = min(owed, max(0, int(self.options.budget / max(seconds, 1e-3)) - fixed))
-        drawn = ask(session.reveal_request(draws), session.revealed)
-        challenger = Challenger(session, ask, replayer, records.read)
+        try:
+            drawn = ask(session.reveal_request(draws), session.revealed)
+        except (VerificationError, ProtocolError) as error:
+            # Whoever has seen the nonce knows every challenge, and cannot choose to have been asked none (attack A33).
+            refused = result_of(error)
+            self.results = [ChallengeResult(c.step, c.reason, c.order, refused) for c in session.derive()]
+            return
+        challenger = Challenger(session, ask, replayer, comparison, records.read)
         bad = soundness.bad_steps(audit.steps, self.policy.bad_fraction)
 
         def worth(count: int) -> str:

@@ -8,6 +8,7 @@ to what was committed; the committed roots are nowhere in the sandbox.
 from __future__ import annotations
 
 import traceback
+from contextlib import nullcontext
 from pathlib import Path
 
 import msgspec
@@ -15,10 +16,11 @@ import torch
 
 from protocol.encoding import decode, encode
 from protocol.errors import WitnessError
-from protocol.manifest import MAX_MANIFEST, Manifest, parse_manifest
+from protocol.manifest import Manifest, parse_manifest
 from protocol.messages import split_entries
 from witness import profile, source
 from witness.execute import build, hyperparameter_forms, run_step
+from witness.operations import OperationRecorder
 from witness.program import Program, State, instantiate
 from witness.restore import restore
 from witness.state import Census
@@ -33,9 +35,11 @@ def main(folder: Path) -> None:
         job = decode((folder / "job").read_bytes(), Job, limit=1 << 20)
         profile.apply(manifest.profile)
         program = load_program(manifest, Path(job.program) if job.program else None)
-        {"compare": _compare, "hyperparameters": _hyperparameters, "init": _init, "steps": _steps}[job.kind](
-            folder, manifest, job, program
-        )
+        act = {"compare": _compare, "hyperparameters": _hyperparameters, "init": _init, "steps": _steps}[job.kind]
+        with OperationRecorder() if job.trace else nullcontext() as operations:
+            act(folder, manifest, job, program)
+        if operations is not None:
+            (folder / "operations").write_bytes(encode(operations.specs))
     except WitnessError as error:
         _report(folder, error.code, str(error), error.evidence)
     except MemoryError:
@@ -64,7 +68,7 @@ def _build(manifest: Manifest, program: Program) -> State:
 def _compare(folder: Path, manifest: Manifest, job: Job, program: Program) -> None:
     state = _build(manifest, program)
     optimizers = {name: c for name, c in state.items() if isinstance(c, torch.optim.Optimizer)}
-    comparison = profile.compare(manifest.profile, manifest.operations, optimizers, state)
+    comparison = profile.compare(manifest.profile, manifest.operations, optimizers, {**state, "program": program})
     (folder / "comparison").write_bytes(encode(comparison))
 
 

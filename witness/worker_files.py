@@ -15,6 +15,7 @@ class Job(Struct, frozen=True):
         first: first step.
         last: last step.
         keep: steps whose states are written.
+        trace: list the operations that were used.
     """
 
     kind: Literal["compare", "hyperparameters", "init", "steps"]
@@ -22,6 +23,7 @@ class Job(Struct, frozen=True):
     first: Count = 0
     last: Count = 0
     keep: tuple[Count, ...] = ()
+    trace: bool = False
 
 
 class Shown(Struct, frozen=True):
