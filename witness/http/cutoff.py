@@ -32,7 +32,7 @@ class Cutoff:
 
     def _see(self, _: str, facts: Mapping[str, Any]) -> None:
         stream = facts.get("return_value")
-        if hasattr(stream, "get_extra_info"):
+        if stream is not None and hasattr(stream, "get_extra_info"):
             self._socket = stream.get_extra_info("socket")
 
     def _cut(self) -> None:
