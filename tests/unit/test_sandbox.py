@@ -129,6 +129,7 @@ def test_an_honest_job_gets_the_bits_of_an_ordinary_process(sandbox: Sandbox, jo
     subprocess.run([sys.executable, "-c", code, ordinary], env=ENVIRONMENT, cwd=JOBS, check=True)
     assert report(job) == report(ordinary)
     assert report(job)["threads"] == 2
+    assert result.refused == ()
     assert result.cpu_seconds > 0
     assert result.max_rss_bytes > 50 * MIB
 

@@ -53,8 +53,9 @@ ALLOWED = frozenset(_ALLOWED.split())
 """Calls allowed with any arguments. Those that take a path are Landlock's to judge. `truncate` is not among them:
 Landlock judges it from ABI 3 on only. `ftruncate` needs a descriptor that was opened for writing."""
 
-ABSENT = frozenset({"clone3", "openat2"})
-"""Calls that do not exist for a job: their flags lie behind a pointer, and callers fall back on the older call."""
+ABSENT = frozenset({"clone3", "openat2", "mbind"})
+"""Calls that do not exist for a job. The flags of the first two lie behind a pointer, and callers fall back on the older
+call; OpenBLAS tries `mbind` on every machine and does without it on kernels that have none."""
 
 _THREAD = 0x00010000  # CLONE_THREAD
 _NEW_NAMESPACES = 0x7E020000  # CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET
