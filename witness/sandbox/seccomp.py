@@ -54,8 +54,8 @@ ALLOWED = frozenset(_ALLOWED.split())
 Landlock judges it from ABI 3 on only. `ftruncate` needs a descriptor that was opened for writing."""
 
 ABSENT = frozenset({"clone3", "openat2", "mbind"})
-"""Calls that do not exist for a job. The flags of the first two lie behind a pointer, and callers fall back on the older
-call; OpenBLAS tries `mbind` on every machine and does without it on kernels that have none."""
+"""Calls that do not exist for a job. The flags of `clone3` and `openat2` lie behind a pointer, and callers fall back on
+the older call; OpenBLAS tries `mbind` everywhere and does without it on kernels that have none."""
 
 _THREAD = 0x00010000  # CLONE_THREAD
 _NEW_NAMESPACES = 0x7E020000  # CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET
