@@ -1,9 +1,9 @@
 """The certificate: what a verifier saw, signed, in a form that anyone can hold to account without replaying.
 
-An in-toto Statement v1 in a DSSE envelope, signed by the verifier. It carries the trainer's signed head, the statement that bound the
-session, policy, nonce, every check and every challenge with its outcome. The draws are not taken from it but derived again from
-head and nonce; probabilities are computed again; the verdict follows from the policy's required set, never from the certificate's
-own word. A missing outcome is *incomplete*, and no path turns it into a pass.
+An in-toto Statement v1 in a DSSE envelope, signed by the verifier. It carries the trainer's signed head, the statement
+that bound the session, policy, nonce, every check and every challenge with its outcome. The draws are not taken from it
+but derived again from head and nonce; probabilities are computed again; the verdict follows from the policy's required
+set, never from the certificate's own word. A missing outcome is *incomplete*, and no path turns it into a pass.
 """
 
 import hashlib
@@ -29,19 +29,23 @@ MAX_CERTIFICATE = 1 << 26
 
 CLAIMS = (
     "every gradient-free check listed as reproduced holds for every step of the log that the head signs",
-    "every challenged step listed as reproduced was executed again from its committed state, records and seed, and gave the committed "
+    "every challenged step listed as reproduced was executed again from its committed state, records and seed, "
+    "and gave the committed "
     "state, batch and fingerprint bit for bit",
-    "the draws were fixed by head, policy and nonce after the trainer was bound to the head, so the stated probabilities hold for any "
+    "the draws were fixed by head, policy and nonce after the trainer was bound to the head, so the stated "
+    "probabilities hold for any "
     "trainer that could not predict the verifier's nonce",
 )
 NOT_CLAIMED = (
     "that no step at all is bad: a single bad step is found by random draws only with probability draws/steps",
     "that no other run was trained beside this one, or that unregistered or abandoned runs do not exist",
     "that the declared recipe, program or data are good, lawful or safe",
-    "anything about data that is not in the committed corpus, such as paraphrases, or the pretraining of declared initial weights",
+    "anything about data that is not in the committed corpus, such as paraphrases, or the pretraining of "
+    "declared initial weights",
     "when the run took place, how long it took, or on which machines",
     "that the seed was not chosen among many, unless it was registered",
-    "anything to a reader who believes that trainer and verifier work together: such a reader runs a session of their own",
+    "anything to a reader who believes that trainer and verifier work together: such a reader runs a session of "
+    "their own",
 )
 
 
@@ -123,7 +127,8 @@ class Evidence:
     Attributes:
         predicate: as signed.
         head: of the trainer's log.
-        draws: uniform draws that count: all that were made, or none when anything owed in this session has no outcome. (A
+        draws: uniform draws that count: all that were made, or none when anything owed in this session has no outcome.
+            (A
             session that ended early may have been ended by whoever knew which draw comes next.)
         owed_draws: draws that the policy asks for.
         verdict: that follows from the required set.
@@ -154,7 +159,8 @@ def open_certificate(data: bytes, *, keys: Sequence[PublicKey] = ()) -> Evidence
 
     Args:
         data: the envelope.
-        keys: verifiers that the reader accepts; when empty, the certificate must verify under the key it names itself, and
+        keys: verifiers that the reader accepts; when empty, the certificate must verify under the key it names itself,
+            and
             the reader must decide whether to believe that key.
 
     Raises:
@@ -208,9 +214,7 @@ def open_certificate(data: bytes, *, keys: Sequence[PublicKey] = ()) -> Evidence
     if predicate.steps and not {0, 1, predicate.steps} <= owed_mandatory:
         raise VerificationError("certificate", "the initial state, the first and the last step are always challenged")
     # 6. the verdict, from the required set; 7. the probability
-    missing, failures = assess(
-        predicate.steps, drawn, predicate.mandatory, predicate.checks, predicate.challenges
-    )
+    missing, failures = assess(predicate.steps, drawn, predicate.mandatory, predicate.checks, predicate.challenges)
     verdict = verdict_of(missing, failures, predicate.draws, owed)
     counted = 0 if missing else predicate.draws
     if verdict != predicate.verdict:
@@ -254,10 +258,11 @@ class Sum:
 
 
 def add(evidence: Sequence[Evidence]) -> Sum:
-    """Adds certificates over one head: sessions are independent, so their misses multiply; a repeated session counts once.
+    """Adds certificates over one head: sessions are independent, so their misses multiply; one counts once.
 
     Raises:
-        VerificationError: `other-head`, when they are about different heads; `equivocation`, when two of them prove that the
+        VerificationError: `other-head`, when they are about different heads; `equivocation`, when two of them prove
+            that the
             trainer signed two histories of one length.
     """
     first = evidence[0]
@@ -270,7 +275,9 @@ def add(evidence: Sequence[Evidence]) -> Sum:
                 evidence={"roots": [first.head.root.hex(), one.head.root.hex()]},
             )
         if one.head != first.head or one.predicate.steps != first.predicate.steps:
-            raise VerificationError("other-head", "the certificates are about different heads; evidence adds up over one")
+            raise VerificationError(
+                "other-head", "the certificates are about different heads; evidence adds up over one"
+            )
         distinct.setdefault(one.predicate.nonce, one)
     parts = list(distinct.values())
     fractions = [soundness.fraction(one.predicate.policy.bad_fraction) for one in parts]

@@ -72,7 +72,7 @@ class LogAudit:
         self.resumes: list[ResumeEvent] = []
         self.faults: list[FaultEvent] = []
 
-    # -- reading -----------------------------------------------------------------------------------------------------------
+    # -- reading ----------------------------------------------------------------------------------
 
     @property
     def manifest(self) -> Manifest:
@@ -236,7 +236,8 @@ class LogAudit:
         ):
             raise VerificationError(
                 "final-event",
-                f"the run announces its end at step {event.steps}; {self.steps} of {self.manifest.steps} steps are recorded",
+                f"the run announces its end at step {event.steps}; {self.steps} of {self.manifest.steps} steps "
+                "are recorded",
                 evidence={"step": self.steps},
             )
         self.final = event
@@ -268,7 +269,7 @@ class LogAudit:
                 "step-order", "the log ends before the initial state", evidence={"entry": self.size}
             )
 
-    # -- what was read ---------------------------------------------------------------------------------------------------------
+    # -- what was read ----------------------------------------------------------------------------
 
     def state_root(self, step: int) -> bytes:
         """The committed root after `step` (0: the initial state).
@@ -337,7 +338,7 @@ def outliers(audit: LogAudit, count: int) -> list[int]:
 
 
 def mandatory(audit: LogAudit, outlier_count: int) -> list[tuple[int, str]]:
-    """The challenges every verifier makes: `(step, reason)`, ascending; step 0 is the initial state, rebuilt from the seed."""
+    """The challenges every verifier makes, `(step, reason)` ascending; step 0 is the initial state, from its seed."""
     reasons: dict[int, str] = {0: "init"}
     if audit.steps:
         reasons |= dict.fromkeys(outliers(audit, outlier_count), "outlier")

@@ -1,12 +1,12 @@
 """The corpus as both sides know it: committed documents, and how samples are cut from them.
 
-A document's leaf binds its index, byte length, SHA-256 (the key of inclusion and exclusion queries), the root of its 4 KiB pieces
-(so that a window of a huge document opens without the rest of it), and its place in the token stream. The root of the leaves
-is in the manifest before step 1.
+A document's leaf binds its index, byte length, SHA-256 (the key of inclusion and exclusion queries), the root of its 4
+KiB pieces (so that a window of a huge document opens without the rest of it), and its place in the token stream. The
+root of the leaves is in the manifest before step 1.
 
-Packing says what a sample is: one document each, or windows of `length` tokens every `stride` tokens over the concatenation of
-all documents. `sample -> spans of documents` is a pure function of leaves and packing; that is what a step's records digest
-binds, and it needs no document's bytes to check.
+Packing says what a sample is: one document each, or windows of `length` tokens every `stride` tokens over the
+concatenation of all documents. `sample -> spans of documents` is a pure function of leaves and packing; that is what a
+step's records digest binds, and it needs no document's bytes to check.
 """
 
 import hashlib
@@ -193,7 +193,7 @@ class Documents:
         return found
 
     def records_digest(self, step: int, samples: Sequence[int]) -> bytes:
-        """What a step record commits to as drawn: for each sample its number and its spans, as leaf hash and byte range."""
+        """What a step record commits to as drawn: each sample's number and its spans, as leaf hash and byte range."""
         parts = []
         for sample in samples:
             spans = self.spans(sample)

@@ -1,8 +1,8 @@
 """Canonical bytes: one value, one encoding, and a decoder that refuses every other spelling.
 
-Whatever is hashed, signed or sent is restricted RFC 8785 JSON: UTF-8, keys sorted, no white space, and only objects with
-printable-ASCII keys, arrays, strings, booleans, null and integers of magnitude below 2**53. There are no floats: a float
-is a string of its bits (`"f32:3f800000"`), because decimal renderings of one float differ between writers.
+Whatever is hashed, signed or sent is restricted RFC 8785 JSON: UTF-8, keys sorted, no white space, and only objects
+with printable-ASCII keys, arrays, strings, booleans, null and integers of magnitude below 2**53. There are no floats: a
+float is a string of its bits (`"f32:3f800000"`), because decimal renderings of one float differ between writers.
 
 No JSON decoder at hand is strict (duplicate keys, `1.0`, NaN, escapes), so decoding is: cap, parse, re-encode, compare.
 """
@@ -136,7 +136,8 @@ def tagged_hash(domain: str, *parts: bytes) -> bytes:
     """SHA-256 over a domain and parts, each prefixed by its length, so that no two inputs share a preimage.
 
     The preimage is `len(domain) || domain || len(part) || part ...`, lengths as unsigned 64-bit big-endian integers;
-    the domain is prefixed by `training-witness/v1/`. (C2SP's tuple hash is the pattern: plain concatenation is ambiguous.)
+    the domain is prefixed by `training-witness/v1/`. (C2SP's tuple hash is the pattern: plain concatenation is
+    ambiguous.)
     """
     tag = b"training-witness/v1/" + domain.encode("ascii")
     h = hashlib.sha256(len(tag).to_bytes(8, "big") + tag)

@@ -22,7 +22,9 @@ class Code(NamedTuple):
     next_action: str
 
 
-def _malformed(meaning: str, action: str = "ask the sender for a well-formed artefact; nothing in this one was used") -> Code:
+def _malformed(
+    meaning: str, action: str = "ask the sender for a well-formed artefact; nothing in this one was used"
+) -> Code:
     return Code(meaning, EXIT_DIVERGED, 400, action)
 
 
@@ -42,33 +44,48 @@ CODES: Mapping[str, Code] = MappingProxyType(
     {
         # manifest
         "manifest": _malformed("a line of the manifest says something impossible"),
-        "program-source": _malformed("a source file is not the committed one", "ask the trainer for the committed sources"),
+        "program-source": _malformed(
+            "a source file is not the committed one", "ask the trainer for the committed sources"
+        ),
         # programs and their state
         "program": _usage("the program does not keep the contract of a Program", "see `help(witness.Program)`"),
         "program-arguments": _malformed("the program's arguments cannot be made again"),
         "state-restore": _malformed("the committed state does not fit what the program builds"),
-        "unbound-state": _usage("part of the state cannot be bound by the root", "make it a buffer, plain data, or give it state_dict()"),
+        "unbound-state": _usage(
+            "part of the state cannot be bound by the root", "make it a buffer, plain data, or give it state_dict()"
+        ),
         # files
         "disk": _usage("the disk refuses", "mend the disk or name another folder, then continue with --resume"),
-        "disk-full": _usage("the disk is full", "free some space, then continue with --resume; what was written is intact"),
-        "state-file": _malformed("a state file is cut short or altered", "restore the file from a copy; `witness fsck` names what is damaged"),
+        "disk-full": _usage(
+            "the disk is full", "free some space, then continue with --resume; what was written is intact"
+        ),
+        "state-file": _malformed(
+            "a state file is cut short or altered", "restore the file from a copy; `witness fsck` names what is damaged"
+        ),
         # run directory
-        "file-missing": _malformed("a file of the run is missing", "restore it from a copy; `witness fsck` names what is damaged"),
-        "head-missing": _malformed("the run has no signed head", "finish or resume the run: heads are signed at checkpoints and at the end"),
+        "file-missing": _malformed(
+            "a file of the run is missing", "restore it from a copy; `witness fsck` names what is damaged"
+        ),
+        "head-missing": _malformed(
+            "the run has no signed head", "finish or resume the run: heads are signed at checkpoints and at the end"
+        ),
         "head-root": _wrong("a signed head is not a head of this log"),
         "key-exists": _usage("a key file is never overwritten", "name another file"),
         "key-missing": _usage("the key file cannot be read", "make one with `witness keygen`"),
         "log-damaged": _malformed("the log's file is damaged", "restore log.sqlite from a copy; nothing was changed"),
         "log-empty": _malformed("the log holds no manifest", "record the run again"),
         "program-load": _malformed("the program cannot be loaded from its committed files"),
-        "program-source-missing": _usage("the program's source cannot be bound", "put the program into a .py file of its own folder"),
+        "program-source-missing": _usage(
+            "the program's source cannot be bound", "put the program into a .py file of its own folder"
+        ),
         "run-exists": _usage("the run's folder is taken", "name another folder, or continue the run with --resume"),
         "run-locked": _usage("the run is being written", "wait for that process, or stop it"),
         "run-missing": _usage("no such run", "name the folder that `witness train --out` wrote"),
         # gradient-free checks
         "checkpoint-event": _wrong("a kept state is missing or is not the committed one"),
         "equivocation": _wrong(
-            "two signed heads of one log contradict each other", "keep both heads: together they prove that the trainer signed two histories"
+            "two signed heads of one log contradict each other",
+            "keep both heads: together they prove that the trainer signed two histories",
         ),
         "event": _wrong("a resume or fault speaks of a step it cannot know"),
         "final-event": _wrong("the run's end is not where or what the manifest promises"),
@@ -83,32 +100,54 @@ CODES: Mapping[str, Code] = MappingProxyType(
         ),
         # sessions
         "frame": _malformed("a message is not the one that is due"),
-        "refused": _wrong("the prover refused to open what it is committed to", "an unanswered challenge counts as diverged"),
+        "refused": _wrong(
+            "the prover refused to open what it is committed to", "an unanswered challenge counts as diverged"
+        ),
         "session": _usage("the request does not fit the session", "start a new session"),
         "statement": _wrong("the prover's signed statement binds something else"),
-        "statement-missing": _wrong("the prover did not bind itself by signature", "ask the trainer to serve the run with its key"),
+        "statement-missing": _wrong(
+            "the prover did not bind itself by signature", "ask the trainer to serve the run with its key"
+        ),
         # http (witness.http)
-        "address": _usage("no prover can be reached under this address", "give the http or https URL that the trainer names"),
-        "busy": Code("the server does as much as it can at the moment", EXIT_INCOMPLETE, 503, "ask again a little later"),
-        "extra-missing": _usage("an optional part of the package is not installed", "install the extra that the message names"),
+        "address": _usage(
+            "no prover can be reached under this address", "give the http or https URL that the trainer names"
+        ),
+        "busy": Code(
+            "the server does as much as it can at the moment", EXIT_INCOMPLETE, 503, "ask again a little later"
+        ),
+        "extra-missing": _usage(
+            "an optional part of the package is not installed", "install the extra that the message names"
+        ),
         "http-reply": _malformed("an HTTP reply is not one that a prover gives"),
-        "internal": Code("the server failed; its log says why", EXIT_INCOMPLETE, 500, "ask whoever runs the server to read its log"),
+        "internal": Code(
+            "the server failed; its log says why", EXIT_INCOMPLETE, 500, "ask whoever runs the server to read its log"
+        ),
         "listen": _usage("the server cannot listen there", "choose another address or port"),
-        "method": Code("the address does not take this HTTP method", EXIT_USAGE, 405, "see the table of endpoints in `witness.http`"),
+        "method": Code(
+            "the address does not take this HTTP method",
+            EXIT_USAGE,
+            405,
+            "see the table of endpoints in `witness.http`",
+        ),
         "not-a-prover": Code(
             "what answers there does not speak the protocol, and has committed to nothing",
             EXIT_INCOMPLETE,
             502,
             "check the address; until a prover binds itself, nobody is accused",
         ),
-        "not-found": Code("nothing is at this address", EXIT_USAGE, 404, "start a new session; a server forgets idle ones"),
+        "not-found": Code(
+            "nothing is at this address", EXIT_USAGE, 404, "start a new session; a server forgets idle ones"
+        ),
         "rate": Code("too many sessions from this address", EXIT_INCOMPLETE, 429, "close some, or wait a minute"),
         "slow-request": Code("the request did not arrive in time", EXIT_INCOMPLETE, 408, "send it again, faster"),
         "unanswered": _wrong(
             "the prover bound itself and then did not answer in the time that the policy gives",
             "an unanswered challenge counts as diverged: whoever may fall silent on the bad steps is never caught",
         ),
-        "unreachable": _unknown("no prover answers at this address", "check the address and the network; nobody had committed to anything yet"),
+        "unreachable": _unknown(
+            "no prover answers at this address",
+            "check the address and the network; nobody had committed to anything yet",
+        ),
         # sandbox (witness.sandbox)
         "sandbox-environment": _unknown(
             "a pinned environment variable could run code outside the sandbox",
@@ -123,42 +162,69 @@ CODES: Mapping[str, Code] = MappingProxyType(
             "replay on Linux 5.13 or later with Landlock and seccomp, on x86-64 or AArch64",
         ),
         # command line
-        "demo": _usage("a part of the demonstration did not end as it must", "see what it printed; `witness fsck` may say more"),
+        "demo": _usage(
+            "a part of the demonstration did not end as it must", "see what it printed; `witness fsck` may say more"
+        ),
         "certificate-exists": _usage("a certificate is never overwritten", "name another file"),
         "file-unreadable": _usage("a file cannot be read", "check its name and permissions"),
         "key-name": _usage("the name cannot name a key", "use a word without spaces and without '+'"),
         "other-run": _wrong("the certificate is about another run", "name the run that the certificate is about"),
-        "released-weights": _wrong("a weights file is not the one the run released", "ask the trainer for the released file"),
+        "released-weights": _wrong(
+            "a weights file is not the one the run released", "ask the trainer for the released file"
+        ),
         "usage": _usage("the options do not fit together", "see --help"),
         # fsck (witness.fsck, witness.logreader)
         "checkpoint-root": _wrong("a kept state is not the one that the log commits to"),
         "head-name": _malformed("a head lies under the name of another size"),
         "leftover": _malformed("a file that a crash left behind", "delete it, or leave it: nothing reads it"),
-        "log-entry": _malformed("a log entry is not the one whose hash was stored with it", "restore log.sqlite from a copy"),
+        "log-entry": _malformed(
+            "a log entry is not the one whose hash was stored with it", "restore log.sqlite from a copy"
+        ),
         "log-truncated": _malformed(
             "a signed head covers more entries than the log holds",
             "restore log.sqlite from a copy, and do not resume before: the trainer would sign a second history",
         ),
-        "not-a-file": _malformed("something other than a regular file lies where a file belongs", "put the file itself there"),
-        "unknown-file": _malformed("a file that does not belong to a run", "move it elsewhere, or leave it: nothing reads it"),
+        "not-a-file": _malformed(
+            "something other than a regular file lies where a file belongs", "put the file itself there"
+        ),
+        "unknown-file": _malformed(
+            "a file that does not belong to a run", "move it elsewhere, or leave it: nothing reads it"
+        ),
         "unreadable": _unknown("a file may not be read by this user", "run this again as a user who may read the run"),
         # certificates
-        "certificate": _wrong("a certificate's facts do not support what it says", "do not rely on it; ask for a session of your own"),
+        "certificate": _wrong(
+            "a certificate's facts do not support what it says", "do not rely on it; ask for a session of your own"
+        ),
         "certificate-malformed": _malformed("not a certificate of this protocol"),
         "other-head": _usage("the certificates are about different heads", "add certificates over one head"),
         # recording
         "not-self-contained": _usage(
             "a step, executed again from the same state, came out differently",
-            "something outside the state decides the step: an unseeded generator, a global, a clock, an unregistered tensor",
+            "something outside the state decides the step: an unseeded generator, a global, a clock, an "
+            "unregistered tensor",
         ),
-        "resume-diverged": _usage("the run does not continue with the recorded bits", "resume on the machine and settings it was recorded with"),
-        "resume-mismatch": _usage("this is not the run that was started", "continue with the same program, data and key"),
+        "resume-diverged": _usage(
+            "the run does not continue with the recorded bits",
+            "resume on the machine and settings it was recorded with",
+        ),
+        "resume-mismatch": _usage(
+            "this is not the run that was started", "continue with the same program, data and key"
+        ),
         "run-finished": _usage("the run is finished", "record a new run in another folder"),
         # replay
-        "reference-differs": _unknown("the run used another release of the reference programs", "verify with the package version the manifest names"),
-        "wrong-key": _wrong("the key is not the one the manifest names", "serve the run with the key it was recorded with"),
-        "budget": _unknown("the verifier's time was over before this", "run another session: evidence over one head adds up"),
-        "cancelled": _unknown("the verifier was stopped before this", "run another session: evidence over one head adds up"),
+        "reference-differs": _unknown(
+            "the run used another release of the reference programs",
+            "verify with the package version the manifest names",
+        ),
+        "wrong-key": _wrong(
+            "the key is not the one the manifest names", "serve the run with the key it was recorded with"
+        ),
+        "budget": _unknown(
+            "the verifier's time was over before this", "run another session: evidence over one head adds up"
+        ),
+        "cancelled": _unknown(
+            "the verifier was stopped before this", "run another session: evidence over one head adds up"
+        ),
         "init-diverged": _wrong("the initial state is not what the program builds from the seed"),
         "not-run": _unknown("not run, because something before it failed", "see the first failure"),
         "program-not-trusted": _unknown(
@@ -171,11 +237,16 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "replay-hyperparameters": _wrong("the recorded hyperparameters are not the replayed ones"),
         "replay-state": _wrong("the replayed state is not the committed one"),
         "replay-failed": _wrong("the program fails on the committed state and records"),
-        "replay-stopped": _unknown("a replay did not come to its end here", "give the replay more time or memory, or a machine like the run's"),
+        "replay-stopped": _unknown(
+            "a replay did not come to its end here", "give the replay more time or memory, or a machine like the run's"
+        ),
         # encoding
         "not-canonical": _malformed("the bytes are not the one canonical encoding of what they say"),
         "too-large": Code(
-            "larger than the format's cap", EXIT_DIVERGED, 413, "ask the sender for a smaller artefact; nothing was read past the cap"
+            "larger than the format's cap",
+            EXIT_DIVERGED,
+            413,
+            "ask the sender for a smaller artefact; nothing was read past the cap",
         ),
         # merkle
         "consistency-proof": _wrong("the newer tree is not proven to extend the older one"),
@@ -222,19 +293,31 @@ CODES: Mapping[str, Code] = MappingProxyType(
         # corpus and schedule
         "corpus-leaves": _malformed("the document leaves do not form one corpus"),
         "corpus-root": _wrong("the documents are not the committed corpus"),
-        "empty-corpus": _usage("there is no sample to draw", "name a corpus with at least one sample (windows need `length` tokens)"),
-        "record-bytes": _wrong("opened record bytes are not the committed ones"),
-        "schedule": _usage("no such sample or batch", "use sample numbers below the corpus's sample count and a positive batch size"),
-        # data
-        "corpus-changed": _wrong("the data is no longer what was committed", "put the data back as it was when the run began"),
-        "corpus-data": _usage(
-            "this cannot be made a corpus", "pass a text file, a folder of text files, a .npy file, a list of bytes or text, or an array"
+        "empty-corpus": _usage(
+            "there is no sample to draw", "name a corpus with at least one sample (windows need `length` tokens)"
         ),
-        "corpus-file": _malformed("a file of a run's corpus is missing, cut short or altered", "restore the file from a copy of the run"),
-        "corpus-missing": _usage("the data is not where the run left it", "put the data back, or say with --data where it is now"),
+        "record-bytes": _wrong("opened record bytes are not the committed ones"),
+        "schedule": _usage(
+            "no such sample or batch", "use sample numbers below the corpus's sample count and a positive batch size"
+        ),
+        # data
+        "corpus-changed": _wrong(
+            "the data is no longer what was committed", "put the data back as it was when the run began"
+        ),
+        "corpus-data": _usage(
+            "this cannot be made a corpus",
+            "pass a text file, a folder of text files, a .npy file, a list of bytes or text, or an array",
+        ),
+        "corpus-file": _malformed(
+            "a file of a run's corpus is missing, cut short or altered", "restore the file from a copy of the run"
+        ),
+        "corpus-missing": _usage(
+            "the data is not where the run left it", "put the data back, or say with --data where it is now"
+        ),
         # randomness and soundness
         "impossible-count": _usage(
-            "no such number of steps, draws or tries", "use counts that fit the run: draws and bad steps from 0 to its steps"
+            "no such number of steps, draws or tries",
+            "use counts that fit the run: draws and bad steps from 0 to its steps",
         ),
         "nonce-mismatch": _wrong(
             "a revealed nonce is not the one that was committed to",
@@ -244,10 +327,14 @@ CODES: Mapping[str, Code] = MappingProxyType(
             "not an exact number between 0 and 1", 'write it as a string: "0.01", "1%" or "1/100"'
         ),
         "seed-input": _usage(
-            "a challenge seed cannot be derived from this", "pass 32-byte nonces and seeds, and bind what they depend on"
+            "a challenge seed cannot be derived from this",
+            "pass 32-byte nonces and seeds, and bind what they depend on",
         ),
         # encoding
-        "unencodable": _usage("the value has no canonical encoding", "use objects, arrays, strings, booleans, null and integers below 2^53"),
+        "unencodable": _usage(
+            "the value has no canonical encoding",
+            "use objects, arrays, strings, booleans, null and integers below 2^53",
+        ),
         # profile and operations (protocol.profile, protocol.operations, witness.profile, witness.operations)
         "compile-nondeterministic": _usage(
             "a compiled function is not the same from run to run without deterministic algorithms",

@@ -1,8 +1,9 @@
 """Wire messages of a session: one frame asks, one frame answers.
 
-A frame is the length of a header (u32, big-endian), the header as canonical JSON with its `type`, and a payload of raw bytes whose
-meaning the header gives. Requests carry no payload. Caps hold before anything is parsed, and a reply that answers another request
-is refused, so a peer that sends a gigabyte, garbage or somebody else's answer costs one bounded read.
+A frame is the length of a header (u32, big-endian), the header as canonical JSON with its `type`, and a payload of raw
+bytes whose meaning the header gives. Requests carry no payload. Caps hold before anything is parsed, and a reply that
+answers another request is refused, so a peer that sends a gigabyte, garbage or somebody else's answer costs one bounded
+read.
 """
 
 from typing import Annotated, TypeVar
@@ -24,7 +25,7 @@ S = TypeVar("S", bound="Struct")
 
 
 class Policy(Struct, frozen=True):
-    """What the verifier will demand, fixed before it sees a head; the number of draws follows from it and the run's length.
+    """What the verifier will demand, fixed before it sees a head; with the run's length it gives the number of draws.
 
     Attributes:
         confidence: exact decimal or ratio: probability with which a bad run must be rejected.
@@ -78,10 +79,10 @@ class GetSource(Struct, frozen=True, tag="get-source", tag_field="type"):
 
 
 class Reveal(Struct, frozen=True, tag="reveal", tag_field="type"):
-    """3. The verifier shows its nonce and says how many uniform draws it makes; from here on both sides know every challenge.
+    """3. The verifier shows its nonce and its number of draws; from here on both sides know every challenge.
 
-    The number is said now, not while answers come in: a verifier that stopped at some later time would let the prover, which
-    knows the draws, answer slowly until just before the first bad one.
+    The number is said now, not while answers come in: a verifier that stopped at some later time would let the prover,
+    which knows the draws, answer slowly until just before the first bad one.
     """
 
     session: SessionId
@@ -125,7 +126,8 @@ Request = Hello | GetHeads | GetLog | GetLeaves | GetSource | Reveal | OpenState
 class Welcome(Struct, frozen=True, tag="welcome", tag_field="type"):
     """2. The prover binds itself: session, the verifier's commitment and policy, and a head, in one signed statement.
 
-    `statement` is null when the verifier holds the run directory itself: then the head was in its hands before the nonce was drawn.
+    `statement` is null when the verifier holds the run directory itself: then the head was in its hands before the
+    nonce was drawn.
     """
 
     session: SessionId

@@ -1,4 +1,4 @@
-"""Opened states and records as they arrive: every part is held to what was committed before the next one is asked for."""
+"""Opened states and records as they arrive: each part is held to what was committed before the next is asked for."""
 
 import hashlib
 
@@ -29,7 +29,7 @@ def expect(reply: bytes, kind: type[m.S]) -> tuple[m.S, bytes]:
 
 
 class StateOpening:
-    """A state as it arrives: first its table, which must have the committed root, then its pieces, each with its digest.
+    """A state as it arrives: first its table, which must have the committed root, then its pieces.
 
     Args:
         session: id.

@@ -1,8 +1,8 @@
 """Plain data, bit for bit: the scalars of a training state and the arguments of a program as canonical JSON.
 
-JSON alone cannot say what a training state says: tuples are not lists, `1` is not `1.0`, and a float must keep its bits. So every
-value maps to a tagged form and back without loss: floats become their bits, strings carry a prefix so that no string can be
-mistaken for one of the tags.
+JSON alone cannot say what a training state says: tuples are not lists, `1` is not `1.0`, and a float must keep its
+bits. So every value maps to a tagged form and back without loss: floats become their bits, strings carry a prefix so
+that no string can be mistaken for one of the tags.
 
 | value | form |
 | --- | --- |

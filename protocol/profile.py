@@ -1,8 +1,9 @@
 """The native numeric profile: what a replayer must pin, and when two machines may be held to the same bits.
 
-Stock floating point is bit-exact only while versions, vector width, threads, BLAS and a few dozen switches stay the same.
-The manifest records them; the verifier applies what can be applied, compares the rest, and runs the operation probe. The
-point is the verdict: a machine that cannot give the recorded bits is *incomplete*, and is told why; it never accuses.
+Stock floating point is bit-exact only while versions, vector width, threads, BLAS and a few dozen switches stay the
+same. The manifest records them; the verifier applies what can be applied, compares the rest, and runs the operation
+probe. The point is the verdict: a machine that cannot give the recorded bits is *incomplete*, and is told why; it never
+accuses.
 
 Every line of a profile has a kind, and the kind says what a difference means **after** the profile has been applied:
 

@@ -1,8 +1,8 @@
 """The entries of a run's log: the manifest, then the initial state, steps and events in order.
 
-Entry 0 is the manifest, entry 1 the initial state (`init`), then for each step one `step` record, with events between them:
-`checkpoint` (a state is kept), `resume` (the run stopped and went on), `fault` (the trainer declares something broken, before
-any draw) and, last, `final`. Each entry is canonical JSON; the log's leaf is those bytes.
+Entry 0 is the manifest, entry 1 the initial state (`init`), then for each step one `step` record, with events between
+them: `checkpoint` (a state is kept), `resume` (the run stopped and went on), `fault` (the trainer declares something
+broken, before any draw) and, last, `final`. Each entry is canonical JSON; the log's leaf is those bytes.
 """
 
 from typing import Annotated
@@ -22,8 +22,8 @@ Integer = Annotated[int, msgspec.Meta(ge=-MAX_INTEGER, le=MAX_INTEGER)]
 class Fingerprint(Struct, frozen=True):
     """The cheap behavioural trace of a step: for localising a divergence, for stopping early and for plots.
 
-    It does not replace the state root: a change of one ulp in one optimiser moment is invisible to it, in that step and in the
-    next, and any fixed probe has a null space (attacks A09, A13).
+    It does not replace the state root: a change of one ulp in one optimiser moment is invisible to it, in that step and
+    in the next, and any fixed probe has a null space (attacks A09, A13).
 
     Attributes:
         loss: bits of the loss that the step returned.

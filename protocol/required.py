@@ -1,7 +1,8 @@
 """What a session owes, and the verdict that follows from what became of it.
 
-The required set comes from the verifier's policy and the run's length, never from the certificate: every gradient-free check, every
-mandatory challenge, every uniform draw. What has no outcome is missing, and what is missing is never a pass.
+The required set comes from the verifier's policy and the run's length, never from the certificate: every gradient-free
+check, every mandatory challenge, every uniform draw. What has no outcome is missing, and what is missing is never a
+pass.
 """
 
 from collections.abc import Sequence
@@ -97,7 +98,7 @@ def assess(
 
 
 def verdict_of(missing: Sequence[str], failures: Sequence[str], draws: int, owed_draws: int) -> Outcome:
-    """One session's verdict: diverged if anything did, reproduced only if nothing is missing and every owed draw was made."""
+    """One session's verdict: reproduced only if nothing diverged or is missing and every owed draw was made."""
     if failures:
         return "diverged"
     return "incomplete" if missing or draws < owed_draws else "reproduced"

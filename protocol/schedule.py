@@ -1,12 +1,12 @@
 """Which samples a step draws, and the seeds it starts from: pure functions of the manifest.
 
 An epoch visits every sample once. Sample `i` of `n` gets the `i`-th 64-bit big-endian word of SHAKE-256 over
-`H("schedule", seed, epoch)`, and the epoch's order is the samples sorted by `(word, i)`. Steps take `batch_size` samples one
-after another; the last batch of an epoch is short when the sizes do not divide. No library generator, no modulo bias, and a
-dozen lines in any language.
+`H("schedule", seed, epoch)`, and the epoch's order is the samples sorted by `(word, i)`. Steps take `batch_size`
+samples one after another; the last batch of an epoch is short when the sizes do not divide. No library generator, no
+modulo bias, and a dozen lines in any language.
 
-Every random stream of a step starts from `H("seed", seed, step, rank, purpose)`. So the generators are not part of the state: a
-resume cannot lose them, and a step needs nothing but its number.
+Every random stream of a step starts from `H("seed", seed, step, rank, purpose)`. So the generators are not part of the
+state: a resume cannot lose them, and a step needs nothing but its number.
 """
 
 import hashlib

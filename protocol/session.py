@@ -1,13 +1,13 @@
 """What both ends of a session derive alike: the challenges, and what a step reads.
 
-    V -> P  Hello: policy, commitment to a nonce      P -> V  Welcome: a head, bound to session and commitment by signature
+    V -> P  Hello: policy, commitment to a nonce      P -> V  Welcome: a head, bound to the session by signature
     V -> P  GetHeads, GetLog, GetLeaves, GetSource    (checks that need no gradient run here, on all steps)
     V -> P  Reveal: the nonce                         (now both know every challenge; neither could choose them)
     V -> P  OpenState, ReadPieces, OpenRecords        P -> V  bytes that hash to what was committed, or a refusal
 
-The two ends are state machines, bytes in and bytes out: `protocol.proving` and `protocol.verifying`. Whoever moves the bytes
-decides nothing. Calling a method out of order is the caller's bug and raises RuntimeError; bad bytes raise ProtocolError or
-VerificationError.
+The two ends are state machines, bytes in and bytes out: `protocol.proving` and `protocol.verifying`. Whoever moves the
+bytes decides nothing. Calling a method out of order is the caller's bug and raises RuntimeError; bad bytes raise
+ProtocolError or VerificationError.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from protocol.schedule import probe_indices
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """One step to replay: from the state after `step - 1` to the state after `step` (0: the initial state from its seed).
+    """One step to replay, from the state before it to the state after it (0: the initial state from its seed).
 
     Attributes:
         step: number of the step.
@@ -45,7 +45,7 @@ def challenges(audit: checks.LogAudit, policy: m.Policy, seed: bytes, draws: int
 
 
 def segment(manifest: Manifest, step: int) -> tuple[int, int]:
-    """The committed steps around `step`: a challenge replays from the state after the first to the state after the second.
+    """The committed steps around `step`: a challenge replays from the state after one to the state after the other.
 
     With `commit_every` 1 that is `(step - 1, step)`. Step 0 is its own segment: the initial state from its seed.
     """
@@ -57,7 +57,7 @@ def segment(manifest: Manifest, step: int) -> tuple[int, int]:
 
 
 def probe_of(audit: checks.LogAudit, step: int) -> list[int]:
-    """Samples of the probe of `step`, drawn from the committed state before it; none where no root is committed there."""
+    """Samples of the probe of `step`, drawn by a seed that holds the root before it (zeros where none is committed)."""
     manifest = audit.manifest
     if not manifest.probe_samples:
         return []

@@ -1,13 +1,13 @@
 """The state root: one digest that changes when any bit of a training state changes.
 
 A training state is a map of names to tensors and scalars. Here it is bytes: an *entry* says name, dtype and shape, its
-little-endian bytes are cut into *pieces*, and a leaf binds `(entry, piece index, byte range, piece digest)`. The root is the
-RFC 9162 root of the leaves in name order. Scalars are entries of dtype `json`: their bytes are canonical JSON.
+little-endian bytes are cut into *pieces*, and a leaf binds `(entry, piece index, byte range, piece digest)`. The root
+is the RFC 9162 root of the leaves in name order. Scalars are entries of dtype `json`: their bytes are canonical JSON.
 
-Pieces never cross a shard boundary. `shards` is declared by the manifest (1 for one process; the number of ranks for FSDP), and
-the boundaries are those of `torch.chunk` along dimension 0, so a rank that holds only its shard and a process that holds the
-whole tensor compute the same digests, and the same root. Container files are never hashed: safetensors orders its metadata at
-random and torch archives carry time stamps.
+Pieces never cross a shard boundary. `shards` is declared by the manifest (1 for one process; the number of ranks for
+FSDP), and the boundaries are those of `torch.chunk` along dimension 0, so a rank that holds only its shard and a
+process that holds the whole tensor compute the same digests, and the same root. Container files are never hashed:
+safetensors orders its metadata at random and torch archives carry time stamps.
 """
 
 import hashlib
@@ -136,7 +136,7 @@ def _shard_bytes(entry: Entry, shards: int) -> tuple[int, int, int]:
 
 @lru_cache(maxsize=1 << 16)
 def ranges(entry: Entry, pieces: Pieces) -> tuple[tuple[int, int], ...]:
-    """The byte ranges `(start, stop)` of the pieces of `entry`. An empty tensor has one empty piece, so it is bound too."""
+    """The byte ranges `(start, stop)` of the pieces of `entry`; an empty tensor has one empty piece."""
     full, _, shards = _shard_bytes(entry, pieces.shards)
     found: list[tuple[int, int]] = []
     for shard in range(shards):
@@ -265,7 +265,7 @@ class Table:
 
 
 def first_difference(left: Table, right: Table) -> tuple[str, int, str] | None:
-    """The first place where two states differ: entry name, byte offset of the piece, and what differs; None if equal."""
+    """Where two states first differ: entry name, byte offset of the piece, and what differs; None if equal."""
     a, b = {e.name: e for e in left.entries}, {e.name: e for e in right.entries}
     for name in sorted(a.keys() | b.keys(), key=str.encode):
         if name not in a or name not in b:

@@ -23,8 +23,8 @@ MAX_HEADS, MAX_HEAD_BYTES = 1 << 20, 1 << 28
 class VerifierSession:
     """The verifier's end: makes requests, checks every reply against what was committed.
 
-    Each `..._request` gives a frame to send; the method named beside it takes the reply and returns True (or the thing) when its
-    part is complete, False to be asked again.
+    Each `..._request` gives a frame to send; the method named beside it takes the reply and returns True (or the thing)
+    when its part is complete, False to be asked again.
 
     Args:
         policy: what will be demanded.

@@ -1,16 +1,28 @@
-"""Ask the prover until it answers, or until the policy's time is over: unanswered is diverged."""
+"""Answers that take a while: a prover says Pending until a state is rebuilt; the policy says how long that may be."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 from protocol.errors import VerificationError
 from protocol.proving import StatePending
 
 T = TypeVar("T")
+FIRST_PAUSE = 0.2
+LONGEST_PAUSE = 10.0
+LAST_CALL = 5.0
+"""Seconds that the last exchange gets, however late it begins: a network needs some."""
+
+
+@runtime_checkable
+class TimedTransport(Protocol):
+    """A transport that can be told how long one exchange may take."""
+
+    def within(self, frame: bytes, seconds: float) -> bytes:
+        """The reply frame to a request frame, or `unanswered` after so many seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,36 +34,90 @@ class Clock:
 
 
 class Ask:
-    """Sends a request and takes its reply, again while the prover says that it is rebuilding a state.
+    """Asks one prover under one policy.
 
     Args:
-        transport: moves a frame there and brings one back.
+        transport: to the prover.
         answer_seconds: the policy's time for one answer.
         clock: time.
+        progress: called with the steps done and owed, each time an answer is Pending.
     """
 
-    def __init__(self, transport: Callable[[bytes], bytes], answer_seconds: float, clock: Clock) -> None:
-        self._transport, self._seconds, self._clock = transport, answer_seconds, clock
+    def __init__(
+        self,
+        transport: Callable[[bytes], bytes] | TimedTransport,
+        answer_seconds: float,
+        clock: Clock,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        self._transport, self._seconds, self._clock, self._progress = transport, answer_seconds, clock, progress
 
     def __call__(self, request: bytes, take: Callable[[bytes], T]) -> T:
-        """What `take` makes of the reply.
+        """What `take` makes of the reply; see `ask`."""
+        return ask(
+            self._transport,
+            request,
+            take,
+            deadline=self._clock.now() + self._seconds,
+            clock=self._clock.now,
+            sleep=self._clock.sleep,
+            progress=self._progress,
+        )
 
-        Raises:
-            VerificationError: `unanswered`.
-        """
-        start = self._clock.now()
-        pause = 0.02
-        while True:
-            reply = self._transport(request)
-            try:
-                return take(reply)
-            except StatePending as pending:
-                waited = self._clock.now() - start
-                if waited + pause > self._seconds:
-                    raise VerificationError(
-                        "unanswered",
-                        f"no answer within the policy's {self._seconds:g} seconds (the prover had rebuilt {pending} steps)",
-                        evidence={"seconds": int(waited)},
-                    ) from None
-            self._clock.sleep(pause)
-            pause = min(1.0, pause * 1.5)
+
+def ask(
+    transport: Callable[[bytes], bytes] | TimedTransport,
+    frame: bytes,
+    take: Callable[[bytes], T],
+    *,
+    deadline: float,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+    progress: Callable[[int, int], None] | None = None,
+) -> T:
+    """Sends a request until its answer is more than Pending.
+
+    Args:
+        transport: to the prover; a `TimedTransport` is held to the deadline within an exchange too.
+        frame: the request; it is sent unchanged each time.
+        take: reads the reply; raises `StatePending` to be asked again (as every `VerifierSession` method does).
+        deadline: by the clock: when the policy's `answer_seconds` are over.
+        clock: seconds, monotonic.
+        sleep: waits.
+        progress: called with the steps done and owed, each time the answer is Pending.
+
+    Returns:
+        What `take` returns.
+
+    Raises:
+        VerificationError: `unanswered`, with the seconds waited; or whatever `take` finds.
+    """
+    began, pause = clock(), FIRST_PAUSE
+    while True:
+        left = deadline - clock()
+        try:
+            return take(_exchange(transport, frame, max(left, LAST_CALL)))
+        except StatePending as pending:
+            state = pending
+        except VerificationError as error:
+            if error.code == "unanswered":
+                error.evidence["seconds"] = round(clock() - began, 1)
+            raise
+        if progress is not None:
+            progress(state.done, state.total)
+        left = deadline - clock()
+        if left <= 0:
+            waited = round(clock() - began, 1)
+            raise VerificationError(
+                "unanswered",
+                f"after {waited} seconds the prover is still rebuilding the state: {state.done} of {state.total} steps",
+                evidence={"seconds": waited, "rebuilt": state.done, "owed": state.total},
+            )
+        sleep(min(pause, left))
+        pause = min(2 * pause, LONGEST_PAUSE)
+
+
+def _exchange(transport: Callable[[bytes], bytes] | TimedTransport, frame: bytes, seconds: float) -> bytes:
+    if isinstance(transport, TimedTransport):
+        return transport.within(frame, seconds)
+    return transport(frame)

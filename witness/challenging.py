@@ -1,7 +1,7 @@
 """One challenge: open the committed state before a step, replay, and hold what comes out to what was committed.
 
-Where something differs, the report names it: which part of the record, which tensor, its first differing element with both values,
-and the first step since the last kept state that differs.
+Where something differs, the report names it: which part of the record, which tensor, its first differing element with
+both values, and the first step since the last kept state that differs.
 """
 
 from __future__ import annotations
@@ -84,13 +84,15 @@ class Challenger:
             return result_of(error)
         return Result("reproduced")
 
-    # -- challenges --------------------------------------------------------------------------------------------------------
+    # -- challenges -------------------------------------------------------------------------------
 
     def _init(self) -> None:
         built = self._replayer.init()
         if built.table.root != self._audit.init_root:
             raise VerificationError(
-                "init-diverged", "the initial state is not what the program builds from the seed", evidence=self._name(0, built)
+                "init-diverged",
+                "the initial state is not what the program builds from the seed",
+                evidence=self._name(0, built),
             )
 
     def _segment(self, step: int) -> None:
@@ -100,7 +102,9 @@ class Challenger:
         for replayed in self._execute(entries, buffers, before + 1, after, [after]):
             self._hold(replayed)
 
-    def _execute(self, entries: list[Entry], buffers: dict[str, bytes], first: int, last: int, keep: list[int]) -> list[ReplayedStep]:
+    def _execute(
+        self, entries: list[Entry], buffers: dict[str, bytes], first: int, last: int, keep: list[int]
+    ) -> list[ReplayedStep]:
         inputs = [self._input(step) for step in range(first, last + 1)]
         return self._replayer.steps(entries, buffers, first, inputs, keep)
 
@@ -123,11 +127,15 @@ class Challenger:
         evidence: dict[str, Any] = {"step": replayed.step, "fields": differing}
         if found["fingerprint"]:
             parts = ("loss", "gradient_norm", "update_norms", "probe")
-            evidence["fingerprint"] = [p for p in parts if getattr(record.fingerprint, p) != getattr(replayed.fingerprint, p)]
+            evidence["fingerprint"] = [
+                p for p in parts if getattr(record.fingerprint, p) != getattr(replayed.fingerprint, p)
+            ]
         if state is not None and found["state_root"]:
             evidence |= self._name(replayed.step, state)
         where = f", first in {evidence['tensor']}" if "tensor" in evidence else ""
-        raise VerificationError(code, f"step {replayed.step} replays differently: {', '.join(differing)}{where}", evidence=evidence)
+        raise VerificationError(
+            code, f"step {replayed.step} replays differently: {', '.join(differing)}{where}", evidence=evidence
+        )
 
     def _hold_released(self, replayed: ReplayedStep) -> None:
         """Compares what the log announces as the published weights with those of the replayed last state."""
@@ -156,7 +164,7 @@ class Challenger:
 
         return Input([sample(i) for i in self._audit.indices(step)], [sample(i) for i in probe_of(self._audit, step)])
 
-    # -- opened states -----------------------------------------------------------------------------------------------------
+    # -- opened states ----------------------------------------------------------------------------
 
     def _table(self, step: int) -> tuple[StateOpening, Table]:
         opening = self._session.opening(step)
@@ -184,7 +192,7 @@ class Challenger:
                 parts[name] += piece
         return list(table.entries), {name: bytes(part) for name, part in parts.items()}
 
-    # -- naming what differs -------------------------------------------------------------------------------------------------
+    # -- naming what differs ----------------------------------------------------------------------
 
     def _name(self, step: int, state: ReplayedState) -> dict[str, Any]:
         """Tensor, element and both values of the first difference, if the prover opens the state it committed to."""

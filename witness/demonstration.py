@@ -1,7 +1,8 @@
 """Six cheating trainers, small enough to watch: what each does, and the code with which it is caught.
 
-Each is the real recorder with one dishonest part. They know all of this package, hold the trainer's key and keep every state they
-commit to, so that whatever is drawn can be opened; what they cannot do is make the declared program give other bits.
+Each is the real recorder with one dishonest part. They know all of this package, hold the trainer's key and keep every
+state they commit to, so that whatever is drawn can be opened; what they cannot do is make the declared program give
+other bits.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ class Cheater(Recorder):
     def _check_self_contained(self, step: int, table: Any) -> None:
         """A cheat does not test itself."""
 
-    def _execute(self, program: Program, state: State, step: int, batch: Batch | None = None) -> tuple[Outcome, list[int]]:
+    def _execute(
+        self, program: Program, state: State, step: int, batch: Batch | None = None
+    ) -> tuple[Outcome, list[int]]:
         if program is not self.program or step < 3:
             return super()._execute(program, state, step, batch)
         return self._cheat(program, state, step, batch)
@@ -84,7 +87,7 @@ class SubstitutedData(Cheater):
 
 
 class SmuggledMoment(Cheater):
-    """Leaves weights and fingerprint of a step alone, and plants a momentum that carries the next step to other weights."""
+    """Leaves the weights of a step alone, and plants a momentum that carries the next step elsewhere."""
 
     def _cheat(self, program: Program, state: State, step: int, batch: Batch | None) -> tuple[Outcome, list[int]]:
         result = self._honest(program, state, step, batch)
@@ -129,8 +132,16 @@ class Cheat:
     def commit(self, folder: Path) -> None:
         """Records the dishonest run."""
         recorder = self.recorder.begin(
-            folder, MLP(CONFIG), MLP(CONFIG).default_data(), steps=STEPS, batch_size=32, seed=1, key=None,
-            checkpoint_every=1, commit_every=1, pieces=None,
+            folder,
+            MLP(CONFIG),
+            MLP(CONFIG).default_data(),
+            steps=STEPS,
+            batch_size=32,
+            seed=1,
+            key=None,
+            checkpoint_every=1,
+            commit_every=1,
+            pieces=None,
         )
         with recorder:
             for batch in recorder:

@@ -1,7 +1,7 @@
 """ONE step: seeds, batch, `Program.step`, fingerprint. Recording, rebuilding and replaying all go through this code.
 
-If they did not, they would drift apart, and an honest run would diverge. The state root is taken by the caller, from the census,
-after the fingerprint.
+If they did not, they would drift apart, and an honest run would diverge. The state root is taken by the caller, from
+the census, after the fingerprint.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -52,7 +52,7 @@ def seed_everything(seed: bytes, step: int, rank: int, purpose: str) -> None:
     """Starts torch's, numpy's and Python's global generators from `H("seed", seed, step, rank, purpose)`."""
     words = stream_seed(seed, step, rank, purpose)
     torch.manual_seed(int.from_bytes(words[:8], "big"))
-    np.random.seed(np.frombuffer(words[8:24], dtype=">u4").astype(np.uint32))  # noqa: NPY002 - programs use the global generator
+    np.random.seed(np.frombuffer(words[8:24], dtype=">u4").astype(np.uint32))
     random.seed(words[24:])
 
 
@@ -62,12 +62,20 @@ def build(program: Program, seed: bytes, rank: int = 0) -> State:
     components = program.build()
     tell_compiler()
     if not isinstance(components, Mapping) or not components:
-        raise UsageError("program", f"{type(program).__qualname__}.build() must return a mapping of names to components")
+        raise UsageError(
+            "program", f"{type(program).__qualname__}.build() must return a mapping of names to components"
+        )
     return State(components)
 
 
 def run_step(
-    program: Program, state: State, step: int, seed: bytes, samples: Sequence[bytes], probe_samples: Sequence[bytes], rank: int = 0
+    program: Program,
+    state: State,
+    step: int,
+    seed: bytes,
+    samples: Sequence[bytes],
+    probe_samples: Sequence[bytes],
+    rank: int = 0,
 ) -> Outcome:
     """Executes one step.
 
@@ -166,7 +174,7 @@ class _Trace:
     def __init__(self, state: State) -> None:
         self._optimizers = [c for c in state.values() if isinstance(c, torch.optim.Optimizer)]
         self._groups = [list(group["params"]) for o in self._optimizers for group in o.param_groups]
-        self._before = [torch._foreach_clone(g) if g else [] for g in self._detached()]  # type: ignore[attr-defined]
+        self._before = [torch._foreach_clone(g) if g else [] for g in self._detached()]  # noqa: SLF001
         self._squares: list[torch.Tensor] = []
         self._hooks: list[Any] = []
 
@@ -181,7 +189,9 @@ class _Trace:
             hook.remove()
 
     def _see(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
-        self._squares.append(_norm([p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]))
+        self._squares.append(
+            _norm([p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None])
+        )
 
     def gradient_norm(self, parameters: list[torch.Tensor]) -> str:
         """Bits of the norm over what the optimisers saw; over the gradients left behind when there is no optimiser."""
@@ -191,7 +201,8 @@ class _Trace:
     def update_norms(self) -> tuple[str, ...]:
         """Bits of the norm of each parameter group's change."""
         return tuple(
-            _bits(_norm(torch._foreach_sub(new, old) if new else [])) for new, old in zip(self._detached(), self._before, strict=True)
+            _bits(_norm(torch._foreach_sub(new, cast("Any", old)) if new else []))  # noqa: SLF001
+            for new, old in zip(self._detached(), self._before, strict=True)
         )
 
 
@@ -201,12 +212,13 @@ def _norm(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     dense = [t.detach() for t in tensors if t.numel()]
     if not dense:
         return torch.zeros((), dtype=torch.float32)
-    norms = [n.float().cpu() for n in torch._foreach_norm(dense)]
-    return torch.linalg.vector_norm(torch.stack(norms))
+    norms = [n.float().cpu() for n in torch._foreach_norm(dense)]  # noqa: SLF001
+    norm: torch.Tensor = torch.linalg.vector_norm(torch.stack(norms))
+    return norm
 
 
 def _bits(value: torch.Tensor) -> str:
-    return "f32:" + struct.pack(">I", value.float().cpu().view(torch.int32).item() & 0xFFFFFFFF).hex()
+    return "f32:" + struct.pack(">I", int(value.float().cpu().view(torch.int32).item()) & 0xFFFFFFFF).hex()
 
 
 def _scalar_loss(loss: Any, program: Program) -> str:
@@ -218,7 +230,9 @@ def _scalar_loss(loss: Any, program: Program) -> str:
         return _bits(loss)
     if isinstance(loss, int | float):
         return "f64:" + struct.pack(">d", loss).hex()
-    raise UsageError("program", f"{type(program).__qualname__}.step() must return the loss as a scalar, not a {type(loss).__name__}")
+    raise UsageError(
+        "program", f"{type(program).__qualname__}.step() must return the loss as a scalar, not a {type(loss).__name__}"
+    )
 
 
 def _float(bits: str) -> float:
@@ -240,16 +254,19 @@ def _parameters(state: State) -> Iterator[torch.Tensor]:
 def evaluation_mode(state: State) -> Iterator[None]:
     """Every module in evaluation mode, no gradients; training flags and generators put back afterwards."""
     flags = [(m, m.training) for c in state.values() if isinstance(c, nn.Module) for m in c.modules()]
-    numpy_state, python_state = np.random.get_state(), random.getstate()  # noqa: NPY002
+    numpy_state, python_state = np.random.get_state(), random.getstate()
     try:
         for module, _ in flags:
             module.training = False
-        with torch.no_grad(), torch.random.fork_rng(devices=range(torch.cuda.device_count()) if torch.cuda.is_available() else ()):
+        with (
+            torch.no_grad(),
+            torch.random.fork_rng(devices=range(torch.cuda.device_count()) if torch.cuda.is_available() else ()),
+        ):
             yield
     finally:
         for module, training in flags:
             module.training = training
-        np.random.set_state(numpy_state)  # noqa: NPY002
+        np.random.set_state(numpy_state)
         random.setstate(python_state)
 
 

@@ -1,4 +1,4 @@
-"""Hashing a live state into its table, on several threads: hashlib releases the GIL for everything larger than 2 KiB."""
+"""Hashing a live state into its table, on several threads: hashlib releases the GIL for more than 2 KiB."""
 
 import hashlib
 import os
@@ -12,7 +12,7 @@ _pool: ThreadPoolExecutor | None = None
 
 
 def _threads() -> ThreadPoolExecutor:
-    global _pool  # noqa: PLW0603 - one pool a process, made on first use so that forks do not inherit dead threads
+    global _pool
     if _pool is None:
         _pool = ThreadPoolExecutor(min(8, len(os.sched_getaffinity(0))), thread_name_prefix="witness-hash")
     return _pool

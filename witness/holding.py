@@ -64,7 +64,9 @@ def hold_to_run(evidence: Evidence, path: Path) -> None:
     manifest = RunDir.open(path).manifest()
     if manifest.run_id.hex() != predicate.run or manifest.key != predicate.trainer:
         raise VerificationError(
-            "other-run", "the certificate is about another run", evidence={"certificate": predicate.run, "folder": manifest.run_id.hex()}
+            "other-run",
+            "the certificate is about another run",
+            evidence={"certificate": predicate.run, "folder": manifest.run_id.hex()},
         )
     if evidence.verdict == "diverged":
         return  # a log that fails its checks cannot confirm what it owes
@@ -72,7 +74,9 @@ def hold_to_run(evidence: Evidence, path: Path) -> None:
     audit.finish(evidence.head)
     owed = checks.mandatory(audit, predicate.policy.outliers)
     if audit.steps != predicate.steps or tuple(owed) != predicate.mandatory:
-        raise VerificationError("certificate", "the certificate does not list the mandatory challenges that the log owes")
+        raise VerificationError(
+            "certificate", "the certificate does not list the mandatory challenges that the log owes"
+        )
     if audit.state_root(audit.steps).hex() != predicate.final_state_root:
         raise VerificationError("certificate", "the certificate names another final state than the log")
 
@@ -85,7 +89,7 @@ def weights_table(path: Path, run: RunDir) -> bytes:
     """
     pieces = run.manifest().pieces
     try:
-        found = dict(safetensors.deserialize(path.read_bytes()))
+        found = dict(safetensors.deserialize(path.read_bytes()))  # type: ignore[no-untyped-call]
     except (safetensors.SafetensorError, OSError, ValueError) as error:
         raise ProtocolError("state-file", f"{path} cannot be read: {error}") from None
     entries = []

@@ -1,8 +1,8 @@
 """The run's log on disk: pymerkle's SqliteTree behind one adapter, and the only module that imports pymerkle.
 
-SqliteTree stores entry and leaf hash per row, append-only. Three of its habits are kept from our callers: its indices count from
-one, its default journal flushes the disk at every append (70 appends a second; write-ahead logging gives thousands and survives a
-kill), and it trusts stored hashes, so readers here hash the entries again.
+SqliteTree stores entry and leaf hash per row, append-only. Three of its habits are kept from our callers: its indices
+count from one, its default journal flushes the disk at every append (70 appends a second; write-ahead logging gives
+thousands and survives a kill), and it trusts stored hashes, so readers here hash the entries again.
 """
 
 import sqlite3
@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 from pymerkle import SqliteTree
 
@@ -107,10 +108,12 @@ class LogStore:
         """Closes the database."""
         self._tree.close()
 
-    def __enter__(self) -> "LogStore":
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
 

@@ -1,7 +1,7 @@
 """Start this interpreter again in the environment that a numeric profile needs.
 
-Libraries read their variables once, when they start, and Python fixes the order of sets before the first line runs; so the only
-way to pin them is to begin again. Needs no torch, and must run before anything imports it.
+Libraries read their variables once, when they start, and Python fixes the order of sets before the first line runs; so
+the only way to pin them is to begin again. Needs no torch, and must run before anything imports it.
 """
 
 import os

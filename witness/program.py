@@ -1,14 +1,14 @@
 """A training run as a deterministic transition function.
 
-A `Program` says how to build the training state, how one optimiser step changes it, and what the records must show. Everything
-else - data order, seeds, recording, replay - is the witness's business, so that recording, rebuilding and replaying go through
-the same code. A step must be self-contained: given the state before it, its number and its batch, nothing else may decide the
-state after it.
+A `Program` says how to build the training state, how one optimiser step changes it, and what the records must show.
+Everything else - data order, seeds, recording, replay - is the witness's business, so that recording, rebuilding and
+replaying go through the same code. A step must be self-contained: given the state before it, its number and its batch,
+nothing else may decide the state after it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 
@@ -32,7 +32,9 @@ class State(Mapping[str, Any]):
     def __init__(self, components: Mapping[str, Any]) -> None:
         for name in components:
             if not (isinstance(name, str) and name.isidentifier()) or name in ("step", "program"):
-                raise UsageError("program", f"build() names a component {name!r}; use identifiers other than 'step' and 'program'")
+                raise UsageError(
+                    "program", f"build() names a component {name!r}; use identifiers other than 'step' and 'program'"
+                )
         self._components = dict(components)
         self.step = 0
         """Number of the step being executed, counted from 1."""
@@ -41,7 +43,9 @@ class State(Mapping[str, Any]):
         try:
             return self._components[name]
         except KeyError:
-            raise AttributeError(f"the state has no component {name!r}; build() returned {sorted(self._components)}") from None
+            raise AttributeError(
+                f"the state has no component {name!r}; build() returned {sorted(self._components)}"
+            ) from None
 
     def __getitem__(self, name: str) -> Any:
         return self._components[name]
@@ -68,7 +72,7 @@ class Program:
     steps: int = 200
     """Steps of a run, where the caller names no number."""
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> "Program":
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Remembers the constructor's arguments for the manifest."""
         program = super().__new__(cls)
         program.__dict__["_arguments"] = (args, kwargs)
@@ -110,7 +114,9 @@ class Program:
         """
         lengths = sorted({len(sample) for sample in samples})
         if len(lengths) > 1:
-            raise UsageError("program", f"samples of {lengths[0]} to {lengths[-1]} bytes: define collate() in the program")
+            raise UsageError(
+                "program", f"samples of {lengths[0]} to {lengths[-1]} bytes: define collate() in the program"
+            )
         return torch.frombuffer(bytearray(b"".join(samples)), dtype=torch.uint8).view(len(samples), -1)
 
     def probe(self, state: State, batch: Any) -> torch.Tensor | None:
@@ -139,7 +145,8 @@ def plain_arguments(program: Program) -> Any:
             return "dataclass", [type(value).__qualname__, {f.name: getattr(value, f.name) for f in fields(value)}]
         raise UsageError(
             "unencodable",
-            f"an argument of {type(program).__qualname__} is a {type(value).__qualname__}, which no replayer could make again",
+            f"an argument of {type(program).__qualname__} is a {type(value).__qualname__}, which no replayer "
+            "could make again",
             next_action="pass plain data or dataclasses of plain data to the program and build the object inside it",
         )
 

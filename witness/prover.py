@@ -1,8 +1,8 @@
 """The prover's archive: a run directory that answers a session, rebuilding the states that were not kept.
 
-States are rebuilt in the sandbox, like replays, from the nearest kept state before them: this process never imports the program,
-so a stranger's run directory can be opened safely, and the numeric profile of the run is re-applied where it must be, at the
-start of a process.
+States are rebuilt in the sandbox, like replays, from the nearest kept state before them: this process never imports the
+program, so a stranger's run directory can be opened safely, and the numeric profile of the run is re-applied where it
+must be, at the start of a process.
 """
 
 from __future__ import annotations
@@ -74,7 +74,9 @@ class RunArchive:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -86,7 +88,7 @@ class RunArchive:
         self._log.close()
         self._work.cleanup()
 
-    # -- what the session asks -----------------------------------------------------------------------------------------------
+    # -- what the session asks --------------------------------------------------------------------
 
     def entries(self, first: int, stop: int) -> Iterator[bytes]:
         """Log entries from `first` up to `stop`."""
@@ -125,7 +127,7 @@ class RunArchive:
         """A piece of a document with its proof."""
         return self.corpus.piece(document, piece)
 
-    # -- states ------------------------------------------------------------------------------------------------------------
+    # -- states -----------------------------------------------------------------------------------
 
     def _load(self, step: int) -> tuple[Table, dict[str, bytes]]:
         with self._lock:
@@ -183,7 +185,9 @@ class RunArchive:
         loaded = self._read(path, step)
         if loaded is None:
             raise VerificationError(
-                "rebuild-diverged", f"the state after step {step}, rebuilt from a kept one, is not the committed one", evidence={"step": step}
+                "rebuild-diverged",
+                f"the state after step {step}, rebuilt from a kept one, is not the committed one",
+                evidence={"step": step},
             )
         return loaded
 

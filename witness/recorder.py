@@ -4,10 +4,10 @@
         for batch in run:
             loss = run.step(batch)
 
-Before step 1 the program is tried twice on scratch copies: one step under the operation recorder (which operations, shapes and
-dtypes does it really use?), and after the second real step, that step once more from the restored state. A program that keeps
-state where the census cannot see it, or draws from somewhere else than its seeds, is refused there and then, by the name of the
-tensor that differs, instead of failing an honest run's verification weeks later.
+Before step 1 the program is tried twice on scratch copies: one step under the operation recorder (which operations,
+shapes and dtypes does it really use?), and after the second real step, that step once more from the restored state. A
+program that keeps state where the census cannot see it, or draws from somewhere else than its seeds, is refused there
+and then, by the name of the tensor that differs, instead of failing an honest run's verification weeks later.
 """
 
 from __future__ import annotations
@@ -101,7 +101,8 @@ def record(
         resume: continue the run in `folder`; everything else must be as it was.
 
     Raises:
-        UsageError: `run-exists`, `run-missing`, `run-locked`, `empty-corpus`, `unbound-state`, `not-self-contained`, ...
+        UsageError: `run-exists`, `run-missing`, `run-locked`, `empty-corpus`, `unbound-state`, `not-self-contained`,
+            ...
     """
     source.stop_when_loading()
     profile.apply_recommended_switches()
@@ -153,7 +154,7 @@ class Recorder:
         """The state root after the last step, or after the initial state; 32 zeros where none was committed."""
         return self._previous_root
 
-    # -- beginning ---------------------------------------------------------------------------------------------------------
+    # -- beginning --------------------------------------------------------------------------------
 
     @classmethod
     def begin(
@@ -181,7 +182,9 @@ class Recorder:
         checkpoint_every = -(-checkpoint_every // commit_every) * commit_every
         claim, files = source.collect(type(program))
         claim = type(claim)(claim.entry, claim.kind, claim.files, plain_arguments(program))
-        seed_value = seed if isinstance(seed, bytes) else hashlib.sha256(f"training-witness own seed {seed}".encode()).digest()
+        seed_value = (
+            seed if isinstance(seed, bytes) else hashlib.sha256(f"training-witness own seed {seed}".encode()).digest()
+        )
         if len(seed_value) != 32:
             raise UsageError("schedule", "a seed is an integer or 32 bytes")
         Schedule(seed_value, corpus.documents.samples, batch_size)  # refuses an empty corpus before anything is written
@@ -258,7 +261,7 @@ class Recorder:
         program = instantiate(type(self.program), namespace, self.manifest.program.arguments)
         return program, build(program, self._seed)
 
-    # -- resuming ----------------------------------------------------------------------------------------------------------
+    # -- resuming ---------------------------------------------------------------------------------
 
     @classmethod
     def resume(cls, path: Path, program: Program, key: SigningKey | str | Path | None) -> Self:
@@ -324,12 +327,19 @@ class Recorder:
         for step in range(at + 1, last + 1):
             made = self._advance()
             if made != steps[step]:
-                fields = [f for f in ("records", "batch", "fingerprint", "state_root") if getattr(made, f) != getattr(steps[step], f)]
+                fields = [
+                    f
+                    for f in ("records", "batch", "fingerprint", "state_root")
+                    if getattr(made, f) != getattr(steps[step], f)
+                ]
                 raise UsageError(
                     "resume-diverged",
-                    f"step {step} does not come out as recorded ({', '.join(fields)} differ): other threads, versions or machine?",
+                    f"step {step} does not come out as recorded ({', '.join(fields)} differ): other threads, "
+                    "versions or machine?",
                     evidence={"step": step, "fields": fields},
-                    next_action="resume with the environment of the manifest's profile (`witness train --resume` sets it)",
+                    next_action=(
+                        "resume with the environment of the manifest's profile (`witness train --resume` sets it)"
+                    ),
                 )
         if last and self.manifest.keeps(last) and not _announced(entries, last):
             self._keep()
@@ -337,12 +347,14 @@ class Recorder:
         if last == self.manifest.steps:
             self._finish()
 
-    # -- the loop ----------------------------------------------------------------------------------------------------------
+    # -- the loop ---------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         try:
             self.close()
         except WitnessError:
@@ -408,7 +420,9 @@ class Recorder:
     ) -> tuple[Outcome, list[int]]:
         indices = batch.indices if batch else self._schedule.indices(step)
         samples = batch.samples if batch else self.corpus.samples(indices)
-        probe = probe_indices(self._seed, step, self._previous_root, self.corpus.documents.samples, self.manifest.probe_samples)
+        probe = probe_indices(
+            self._seed, step, self._previous_root, self.corpus.documents.samples, self.manifest.probe_samples
+        )
         return run_step(program, state, step, self._seed, samples, self.corpus.samples(probe)), indices
 
     def _check_self_contained(self, step: int, table: Table) -> None:
@@ -433,7 +447,7 @@ class Recorder:
     def _table(self, census: Census) -> Table:
         return hash_state(census.entries(), census.data, self.manifest.pieces)
 
-    # -- keeping and ending ------------------------------------------------------------------------------------------------
+    # -- keeping and ending -----------------------------------------------------------------------
 
     def _keep(self) -> None:
         """Keeps the state, announces it in the log and signs a head."""
@@ -451,7 +465,9 @@ class Recorder:
             note: at most 256 characters.
         """
         if not 1 <= step <= self.step_number or len(note) > 256:
-            raise UsageError("program", f"a fault names a recorded step (1 to {self.step_number}) and at most 256 characters")
+            raise UsageError(
+                "program", f"a fault names a recorded step (1 to {self.step_number}) and at most 256 characters"
+            )
         self.log.append(encode(FaultEvent(step, note)))
 
     def _finish(self) -> None:

@@ -1,7 +1,7 @@
 """Replay: hand states and records to the sandbox, take back what came out, and hash it here.
 
-The parent never imports the program and needs no torch. What the sandbox leaves is a stranger's: read with caps, parsed strictly,
-hashed, and only then compared - by the caller - with what was committed.
+The parent never imports the program and needs no torch. What the sandbox leaves is a stranger's: read with caps, parsed
+strictly, hashed, and only then compared - by the caller - with what was committed.
 """
 
 from __future__ import annotations
@@ -95,7 +95,9 @@ class Replayer:
         self._sandbox.__enter__()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._sandbox.close()
         self._work.cleanup()
 
@@ -104,7 +106,7 @@ class Replayer:
         """Bytes of the largest state that the limits let a job read and write."""
         return self._limits.file_bytes
 
-    # -- jobs --------------------------------------------------------------------------------------------------------------
+    # -- jobs -------------------------------------------------------------------------------------
 
     def compare(self) -> Comparison:
         """Whether this machine can be held to the recorded bits.
@@ -172,7 +174,7 @@ class Replayer:
             self._run(job, len(inputs), count)
             return [self._step(job, step, step in keep) for step in range(first, last + 1)]
 
-    # -- inside ------------------------------------------------------------------------------------------------------------
+    # -- inside -----------------------------------------------------------------------------------
 
     def _folder(self) -> str:
         return str(self._program) if self._program else ""
@@ -210,7 +212,11 @@ class Replayer:
             raise IncompleteError(
                 "replay-stopped",
                 f"the replay did not come to its end here: {result.end.value}",
-                evidence={"exit_status": result.exit_status, "signal": result.signal, "stderr": result.stderr_tail[-500:]},
+                evidence={
+                    "exit_status": result.exit_status,
+                    "signal": result.signal,
+                    "stderr": result.stderr_tail[-500:],
+                },
             )
 
     def _step(self, job: Path, step: int, keep: bool) -> ReplayedStep:
@@ -243,7 +249,7 @@ class _Folder:
 
 
 def _trouble(found: Trouble) -> Exception:
-    """What the worker reported, as the error it means: a failing program is a divergence, a missing means is incomplete."""
+    """What the worker reported, as the error it means: a failing program is a divergence, a missing means is not."""
     evidence: dict[str, Any] = dict(found.evidence)
     if found.code in INCOMPLETE_CODES:
         return IncompleteError(found.code, found.message, evidence=evidence)

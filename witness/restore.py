@@ -1,8 +1,9 @@
 """Putting committed bytes back into a freshly built state, by assignment.
 
-The mirror image of the census: what `witness.state.Census` walks and reads, this walks and writes. Nothing is cast: a tensor takes
-the committed dtype and shape, optimiser state is assigned per parameter, and values that are code (functions, classes) must be
-what the program builds anyway. Whoever restores takes the census again afterwards and compares roots.
+The mirror image of the census: what `witness.state.Census` walks and reads, this walks and writes. Nothing is cast: a
+tensor takes the committed dtype and shape, optimiser state is assigned per parameter, and values that are code
+(functions, classes) must be what the program builds anyway. Whoever restores takes the census again afterwards and
+compares roots.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ class Restorer:
         ProtocolError: `state-restore`, naming the leaf that does not fit the program.
     """
 
-    def __init__(self, entries: list[Entry], buffers: Mapping[str, bytes | memoryview], names: Mapping[int, str]) -> None:
+    def __init__(
+        self, entries: list[Entry], buffers: Mapping[str, bytes | memoryview], names: Mapping[int, str]
+    ) -> None:
         self.names = names
         self.leaves: dict[str, Any] = {}
         self.children: dict[str, list[str]] = {}
@@ -73,9 +76,13 @@ class Restorer:
             state._components[name] = self.assign(part(name), component)  # noqa: SLF001 - the one place that replaces components
         lost = sorted(set(self.leaves) - self.used)
         if lost:
-            raise ProtocolError("state-restore", f"the program builds nothing that could hold {lost[0]}", evidence={"unplaced": lost[:8]})
+            raise ProtocolError(
+                "state-restore",
+                f"the program builds nothing that could hold {lost[0]}",
+                evidence={"unplaced": lost[:8]},
+            )
 
-    # -- assignment --------------------------------------------------------------------------------------------------------
+    # -- assignment -------------------------------------------------------------------------------
 
     def assign(self, path: str, current: Any) -> Any:
         """The restored value for `path`, mutating `current` where it is an object with an identity."""
@@ -129,7 +136,9 @@ class Restorer:
     def _tensor(self, path: str) -> torch.Tensor:
         leaf = self.leaves.get(path)
         if not isinstance(leaf, torch.Tensor):
-            raise ProtocolError("state-restore", f"the committed state has no tensor {path}", evidence={"missing": path})
+            raise ProtocolError(
+                "state-restore", f"the committed state has no tensor {path}", evidence={"missing": path}
+            )
         self.used.add(path)
         return leaf
 
@@ -157,7 +166,11 @@ class Restorer:
         else:
             kind, length = self.value(f"{path}/@sequence")
             if kind != type(current).__name__:
-                raise ProtocolError("state-restore", f"{path} is a {type(current).__name__}, committed as a {kind}", evidence={"leaf": path})
+                raise ProtocolError(
+                    "state-restore",
+                    f"{path} is a {type(current).__name__}, committed as a {kind}",
+                    evidence={"leaf": path},
+                )
             items = [self.assign(f"{path}/{i}", item) for i, item in enumerate(current[:length])]
             items += [self.value(f"{path}/{i}") for i in range(len(items), length)]
         if isinstance(current, list):
@@ -175,7 +188,9 @@ class Restorer:
                 try:
                     setattr(current, name, new)
                 except AttributeError:
-                    raise ProtocolError("state-restore", f"{path}/{name} cannot be assigned", evidence={"leaf": f"{path}/{name}"}) from None
+                    raise ProtocolError(
+                        "state-restore", f"{path}/{name} cannot be assigned", evidence={"leaf": f"{path}/{name}"}
+                    ) from None
 
     def _module(self, path: str, module: nn.Module) -> None:
         attributes = self.value(f"{path}/@attributes", {name: vars(child) for name, child in module.named_modules()})
@@ -198,7 +213,9 @@ class Restorer:
             where = f"{path}/@groups/{group_index}"
             recorded = self.value(f"{where}/params")
             if recorded != [names[id(p)] for p in group["params"]]:
-                raise ProtocolError("state-restore", f"{where} holds other parameters", evidence={"leaf": f"{where}/params"})
+                raise ProtocolError(
+                    "state-restore", f"{where} holds other parameters", evidence={"leaf": f"{where}/params"}
+                )
             for key in [_unpart(k) for k in self.children.get(where, []) if k != "params"]:
                 group[key] = self.assign(f"{where}/{part(key)}", group.get(key))
         for parameter in [p for group in optimizer.param_groups for p in group["params"]]:
@@ -253,7 +270,11 @@ def _with_code(path: str, value: Any, current: Any) -> Any:
         live = object_form(path, current) if current is not None and not holds_state(current) else None
         committed = encode(to_plain([*value.form], _reform, path=path))
         if live is None or encode(to_plain([*live], lambda item: object_form(path, item), path=path)) != committed:
-            raise ProtocolError("state-restore", f"{path}: the program has other code here", evidence={"leaf": path, "committed": value.form[0]})
+            raise ProtocolError(
+                "state-restore",
+                f"{path}: the program has other code here",
+                evidence={"leaf": path, "committed": value.form[0]},
+            )
         return current
     if isinstance(value, dict):
         known = current if isinstance(current, Mapping) else {}
@@ -261,7 +282,9 @@ def _with_code(path: str, value: Any, current: Any) -> Any:
     if isinstance(value, list | tuple) and type(value) in (list, tuple):
         known_items = list(current) if isinstance(current, list | tuple) else []
         known_items += [None] * (len(value) - len(known_items))
-        return type(value)(_with_code(f"{path}[{i}]", v, c) for i, (v, c) in enumerate(zip(value, known_items, strict=False)))
+        return type(value)(
+            _with_code(f"{path}[{i}]", v, c) for i, (v, c) in enumerate(zip(value, known_items, strict=False))
+        )
     return value
 
 
@@ -270,7 +293,7 @@ def _reform(value: Any) -> tuple[str, Any]:
 
 
 def _into(current: torch.Tensor, committed: torch.Tensor) -> torch.Tensor:
-    """Assigns in place where dtype and shape agree, so that identities (ties, optimisers) survive; else takes a new tensor.
+    """Assigns in place where dtype and shape agree, so that identities survive; else takes a new tensor.
 
     An expanded tensor, whose elements share their memory, cannot be assigned in place either.
     """
@@ -279,7 +302,10 @@ def _into(current: torch.Tensor, committed: torch.Tensor) -> torch.Tensor:
         current.copy_(committed)
         return current
     if isinstance(current, nn.Parameter):
-        raise ProtocolError("state-restore", f"a parameter is {current.dtype}{list(current.shape)}, committed {committed.dtype}{list(committed.shape)}")
+        raise ProtocolError(
+            "state-restore",
+            f"a parameter is {current.dtype}{list(current.shape)}, committed {committed.dtype}{list(committed.shape)}",
+        )
     return committed.clone().to(current.device)
 
 

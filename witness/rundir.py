@@ -9,8 +9,8 @@
     key                     the trainer's private key, when none was named (mode 0600)
     lock                    held by the process that writes
 
-Everything but the log is written atomically; the log commits each entry. Whatever a crash leaves can be read and continued.
-Nothing here needs torch.
+Everything but the log is written atomically; the log commits each entry. Whatever a crash leaves can be read and
+continued. Nothing here needs torch.
 """
 
 from __future__ import annotations
@@ -119,11 +119,15 @@ class RunDir:
             raise ProtocolError("log-empty", f"{self.log_path} holds no manifest")
         return parse_manifest(first)
 
-    # -- heads -------------------------------------------------------------------------------------------------------------
+    # -- heads ------------------------------------------------------------------------------------
 
     def head_sizes(self) -> list[int]:
         """Sizes of the stored heads, ascending."""
-        return sorted(int(p.name[:12]) for p in self.heads.iterdir() if _HEAD_NAME.match(p.name)) if self.heads.is_dir() else []
+        return (
+            sorted(int(p.name[:12]) for p in self.heads.iterdir() if _HEAD_NAME.match(p.name))
+            if self.heads.is_dir()
+            else []
+        )
 
     def read_head(self, size: int) -> bytes:
         """The signed note over the first `size` entries."""
@@ -147,7 +151,7 @@ class RunDir:
         write_bytes(self.heads / f"{log.size:012}.note", note)
         return note
 
-    # -- states ------------------------------------------------------------------------------------------------------------
+    # -- states -----------------------------------------------------------------------------------
 
     def checkpoint_path(self, step: int) -> Path:
         """Where the state after `step` is kept."""
@@ -161,7 +165,7 @@ class RunDir:
         """Entries and bytes of a kept state, unverified: compare the root."""
         return read_state(self.checkpoint_path(step), pieces)
 
-    # -- program and keys ----------------------------------------------------------------------------------------------------
+    # -- program and keys -------------------------------------------------------------------------
 
     def write_program(self, files: dict[str, bytes]) -> None:
         """Keeps the program's source."""
@@ -193,7 +197,9 @@ class RunDir:
             with path.open("rb") as file:
                 data = file.read(limit + 1)
         except OSError as error:
-            raise ProtocolError("file-missing", f"{path} cannot be read: {error.strerror}", evidence={"path": str(path)}) from None
+            raise ProtocolError(
+                "file-missing", f"{path} cannot be read: {error.strerror}", evidence={"path": str(path)}
+            ) from None
         if len(data) > limit:
             raise ProtocolError("too-large", f"{path.name} is larger than {limit} bytes", evidence={"path": str(path)})
         return data

@@ -1,8 +1,8 @@
 """A program's source: which files it is made of, and making the program again from them.
 
-The files are found by following the imports of the program's module that lead to its own folder; installed packages are covered
-by the numeric profile's versions. A script that trains at import is fine: when it is loaded for replay, `witness.record` stops the
-import at that line, and what was defined above it is the program.
+The files are found by following the imports of the program's module that lead to its own folder; installed packages are
+covered by the numeric profile's versions. A script that trains at import is fine: when it is loaded for replay,
+`witness.record` stops the import at that line, and what was defined above it is the program.
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ def collect(kind: type) -> tuple[ProgramClaim, dict[str, bytes]]:
             next_action="put the class into a .py file and import it from there",
         )
     path = Path(file).resolve()
-    package = (module.__spec__.parent if module.__name__ == "__main__" and module.__spec__ else module.__package__) or ""
+    package = (
+        module.__spec__.parent if module.__name__ == "__main__" and module.__spec__ else module.__package__
+    ) or ""
     root = path.parent
     for _ in filter(None, package.split(".")):
         root = root.parent
@@ -77,7 +79,10 @@ def reference_files() -> dict[str, bytes]:
 
 def _claim(entry: str, kind: str, files: Mapping[str, bytes]) -> ProgramClaim:
     if len(files) > MAX_FILES:
-        raise UsageError("program-source-missing", f"the program imports {len(files)} files of its own; at most {MAX_FILES} can be bound")
+        raise UsageError(
+            "program-source-missing",
+            f"the program imports {len(files)} files of its own; at most {MAX_FILES} can be bound",
+        )
     listed = []
     for path in sorted(files):
         if len(files[path]) > MAX_SOURCE:
@@ -162,7 +167,7 @@ def load(claim: ProgramClaim, folder: Path | None) -> tuple[type, Mapping[str, A
 
 
 def _execute(name: str, folder: Path) -> Mapping[str, Any]:
-    global _loading  # noqa: PLW0603 - one flag a process: a loader is not re-entered
+    global _loading
     path = folder.joinpath(*name.split("."))
     file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     module = types.ModuleType(name)
@@ -179,7 +184,9 @@ def _execute(name: str, folder: Path) -> Mapping[str, Any]:
     except StopLoading:
         pass
     except Exception as error:
-        raise ProtocolError("program-load", f"{file.name} cannot be imported: {type(error).__name__}: {error}") from error
+        raise ProtocolError(
+            "program-load", f"{file.name} cannot be imported: {type(error).__name__}: {error}"
+        ) from error
     finally:
         _loading = False
     return vars(module)

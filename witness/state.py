@@ -1,9 +1,9 @@
 """The census of a training state: every tensor and scalar by name, and nothing left out silently.
 
 The walk starts from the program and the components that `build` returned and goes through modules (parameters, buffers,
-attributes), optimisers (state by parameter *name*, groups, defaults), and anything with `state_dict()`. What it meets and cannot
-bind is refused by name: state outside the root is where a cheat hides (attack A11). Restoring assigns tensors and values and
-never goes through `Optimizer.load_state_dict`, which casts moments to the parameter's dtype.
+attributes), optimisers (state by parameter *name*, groups, defaults), and anything with `state_dict()`. What it meets
+and cannot bind is refused by name: state outside the root is where a cheat hides (attack A11). Restoring assigns
+tensors and values and never goes through `Optimizer.load_state_dict`, which casts moments to the parameter's dtype.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Census:
         except RecursionError:
             raise unbound("the state", state, "some part of it holds itself") from None
 
-    # -- the walk ----------------------------------------------------------------------------------------------------------
+    # -- the walk ---------------------------------------------------------------------------------
 
     def value(self, path: str, value: Any) -> None:
         """Binds any value at `path`, or raises `UsageError` (`unbound-state`)."""
@@ -117,7 +117,14 @@ class Census:
             raise unbound(path, tensor, "only dense tensors have bytes of their own")
         if str(tensor.dtype).removeprefix("torch.") not in ITEM_BYTES:
             raise unbound(path, tensor, f"the format has no dtype {tensor.dtype}")
-        key = (tensor.device, tensor.data_ptr(), tensor.storage_offset(), tuple(tensor.shape), tensor.stride(), tensor.dtype)
+        key = (
+            tensor.device,
+            tensor.data_ptr(),
+            tensor.storage_offset(),
+            tuple(tensor.shape),
+            tensor.stride(),
+            tensor.dtype,
+        )
         known = self._storages.setdefault(key, path) if tensor.numel() else path
         if known != path:
             self.aliases.setdefault(known, []).append(path)
@@ -140,7 +147,7 @@ class Census:
             self.value(f"{path}/{part(key)}", item)
 
     def module(self, path: str, module: nn.Module) -> None:
-        """Binds parameters, all buffers (persistent or not), attributes and the training flag of a module and its children."""
+        """Binds parameters, all buffers (persistent or not), attributes and the training flag of a module tree."""
         attributes: dict[str, Any] = {}
         for name, child in module.named_modules():
             prefix = f"{name}." if name else ""
@@ -184,7 +191,7 @@ class Census:
             raise UsageError("unbound-state", f"two parts of the state are both named {path}", evidence={"path": path})
         self.leaves[path] = leaf
 
-    # -- bytes -------------------------------------------------------------------------------------------------------------
+    # -- bytes ------------------------------------------------------------------------------------
 
     def entries(self) -> list[Entry]:
         """The entries of the state tree, in order."""
@@ -227,7 +234,9 @@ def parameter_names(state: State) -> dict[int, str]:
 
 def holds_state(value: Any, depth: int = 0) -> bool:
     """Whether a value holds tensors or stateful objects, so that it cannot be one JSON scalar."""
-    if value is None or isinstance(value, bool | int | float | str | bytes | torch.dtype | torch.device | torch.Size | type):
+    if value is None or isinstance(
+        value, bool | int | float | str | bytes | torch.dtype | torch.device | torch.Size | type
+    ):
         return False
     if depth > 32:
         return True
@@ -264,14 +273,18 @@ def object_form(path: str, value: Any) -> tuple[str, Any]:
             raise unbound(path, value, "its closure holds state")
         defaults = [getattr(value, "__defaults__", None), getattr(value, "__kwdefaults__", None)]
         return "function", [code_name(value), cells, defaults]
-    if isinstance(value, int | float | str | bytes | list | tuple | dict):  # subclasses: enums, defaultdict, namedtuple, OrderedDict
-        base: Callable[[Any], Any] = next(k for k in (int, float, str, bytes, list, tuple, dict) if isinstance(value, k))
+    if isinstance(
+        value, int | float | str | bytes | list | tuple | dict
+    ):  # subclasses: enums, defaultdict, namedtuple, OrderedDict
+        base: Callable[[Any], Any] = next(
+            k for k in (int, float, str, bytes, list, tuple, dict) if isinstance(value, k)
+        )
         return "object", [code_name(type(value)), base(value)]
     raise unbound(path, value)
 
 
 def code_name(value: Any) -> str:
-    """`module:name` of a function or class; a script run as `__main__` goes by its file's name, as when it is replayed."""
+    """`module:name` of a function or class; a script run as `__main__` goes by its file's name."""
     module = value.__module__
     if module == "__main__":
         module = Path(getattr(sys.modules["__main__"], "__file__", None) or "__main__").stem

@@ -1,8 +1,8 @@
 """States and batches on disk: safetensors, and never anything that executes.
 
-One file holds one state: a tensor for each entry, under its name, and under `@entries` the canonical list of entries, because a
-container's own header is not canonical and does not know scalars or aliases. Whoever reads a file hashes what it read and compares
-with a committed root; the container itself is never hashed. Needs no torch.
+One file holds one state: a tensor for each entry, under its name, and under `@entries` the canonical list of entries,
+because a container's own header is not canonical and does not know scalars or aliases. Whoever reads a file hashes what
+it read and compares with a committed root; the container itself is never hashed. Needs no torch.
 """
 
 import os
@@ -124,4 +124,3 @@ def disk_error(path: Path, error: OSError) -> UsageError:
     """The error for a disk that refuses: nothing that was written before is lost."""
     code = "disk-full" if error.errno in (28, 122) else "disk"
     return UsageError(code, f"cannot write {path}: {error.strerror or error}", evidence={"path": str(path)})
-

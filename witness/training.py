@@ -49,7 +49,11 @@ def find_program(name: str) -> type[Program]:
         raise UsageError("program", f"{path} cannot be imported: {type(error).__name__}: {error}") from error
     found = getattr(module_object, qualname, None)
     if not (isinstance(found, type) and issubclass(found, Program)):
-        names = [k for k, v in vars(module_object).items() if isinstance(v, type) and issubclass(v, Program) and v is not Program]
+        names = [
+            k
+            for k, v in vars(module_object).items()
+            if isinstance(v, type) and issubclass(v, Program) and v is not Program
+        ]
         raise UsageError("program", f"{path} has no Program {qualname!r}; it has {', '.join(names) or 'none'}")
     return found
 
@@ -57,8 +61,8 @@ def find_program(name: str) -> type[Program]:
 def make_program(kind: type[Program], settings: Mapping[str, str], steps: int | None) -> Program:
     """The program with the settings of a command line.
 
-    A reference program takes them as fields of its config, with `steps` among them because the schedule needs it; any other
-    takes them as keyword arguments. Values are JSON where they parse as JSON, text otherwise.
+    A reference program takes them as fields of its config, with `steps` among them because the schedule needs it; any
+    other takes them as keyword arguments. Values are JSON where they parse as JSON, text otherwise.
 
     Raises:
         UsageError: `program`, for a setting that does not exist.
@@ -71,8 +75,11 @@ def make_program(kind: type[Program], settings: Mapping[str, str], steps: int | 
             if steps is not None and "steps" in known:
                 values.setdefault("steps", steps)
             if values.keys() - known:
-                raise UsageError("program", f"{kind.__name__} has no setting {min(values.keys() - known)!r}; it has {', '.join(sorted(known))}")
-            return kind(config(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}))  # type: ignore[call-arg]
+                raise UsageError(
+                    "program",
+                    f"{kind.__name__} has no setting {min(values.keys() - known)!r}; it has {', '.join(sorted(known))}",
+                )
+            return kind(config(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}))
         return kind(**values)
     except TypeError as error:
         raise UsageError("program", f"{kind.__name__} cannot be made with {dict(settings)}: {error}") from error

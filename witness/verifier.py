@@ -1,8 +1,9 @@
 """Drive a session from the verifier's side, from the first request to the signed certificate.
 
-The numbered steps are the session's: bind, read the log under the gradient-free checks, ask for consent, compare the numeric
-profile, reveal the nonce, replay every challenge, sign. Nothing here imports torch or the run's program; that happens in the
-sandbox. A failure becomes an outcome with a code: wrong is *diverged*, cannot tell is *incomplete*, and neither becomes a pass.
+The numbered steps are the session's: bind, read the log under the gradient-free checks, ask for consent, compare the
+numeric profile, reveal the nonce, replay every challenge, sign. Nothing here imports torch or the run's program; that
+happens in the sandbox. A failure becomes an outcome with a code: wrong is *diverged*, cannot tell is *incomplete*, and
+neither becomes a pass.
 """
 
 from __future__ import annotations
@@ -150,7 +151,7 @@ class Verification:
                 records.close()
             return self._certify(manifest)
 
-    # -- steps 2 to 6 ------------------------------------------------------------------------------------------------------
+    # -- steps 2 to 6 -----------------------------------------------------------------------------
 
     def _replay(self, ask: Ask, manifest: Manifest, work: Path, records: Records) -> None:
         # 2. every gradient-free check that needs no program, on every step
@@ -201,7 +202,8 @@ class Verification:
             if own.files != program.files:
                 raise IncompleteError(
                     "reference-differs",
-                    f"the run used other reference programs than this package's ({manifest.package} against {witness.__version__})",
+                    f"the run used other reference programs than this package's ({manifest.package} against "
+                    f"{witness.__version__})",
                     evidence={"program": program.entry},
                 )
             return None
@@ -272,7 +274,7 @@ class Verification:
             clean = next((i for i in range(draws) if i not in done), draws)
             self.listener.round_done(clean, worth(clean))
 
-    # -- step 7 --------------------------------------------------------------------------------------------------------------
+    # -- step 7 -----------------------------------------------------------------------------------
 
     def _certify(self, manifest: Manifest) -> bytes:
         session, audit = self.session, self.session.audit or checks.LogAudit()
@@ -282,7 +284,11 @@ class Verification:
         if self.cancelled:
             self.notes.append("the verifier was stopped; its draws count for nothing")
         present = [CheckResult(name, self.checked.get(name, NOT_RUN)) for name in CHECKS]
-        drawn = [c.step for c in sorted(session.challenges or (), key=lambda c: -1 if c.order is None else c.order) if c.order is not None]
+        drawn = [
+            c.step
+            for c in sorted(session.challenges or (), key=lambda c: -1 if c.order is None else c.order)
+            if c.order is not None
+        ]
         missing, failures = assess(audit.steps, drawn, owed, present, self.results)
         root = bytes(32)
         if audit.steps and self.checked.get("state-roots", NOT_RUN).outcome == "reproduced":
@@ -392,7 +398,9 @@ _CHECK_OF_CODE = {
 
 
 def _failed_check(error: WitnessError) -> str:
-    return _CHECK_OF_CODE.get(error.code, "manifest" if isinstance(error, ProtocolError | VerificationError) else "heads")
+    return _CHECK_OF_CODE.get(
+        error.code, "manifest" if isinstance(error, ProtocolError | VerificationError) else "heads"
+    )
 
 
 def run_notes(audit: checks.LogAudit, manifest: Manifest) -> list[str]:
@@ -413,5 +421,3 @@ def run_notes(audit: checks.LogAudit, manifest: Manifest) -> list[str]:
     if manifest.seed.source == "own":
         notes.append("the trainer chose the seed itself and could have tried many")
     return notes
-
-

@@ -1,8 +1,8 @@
 """What runs inside the sandbox: build, restore, execute steps, and write down what came out. It compares nothing.
 
-A job is a folder. The parent puts in `manifest`, `job` and, for steps, `before.state` and the samples; the worker leaves
-`<step>.state`, `<step>.batch` and `<step>.record` for the steps to keep, or `error`. The parent hashes what it finds and holds it
-to what was committed; the committed roots are nowhere in the sandbox.
+A job is a folder. The parent puts in `manifest`, `job` and, for steps, `before.state` and the samples; the worker
+leaves `<step>.state`, `<step>.batch` and `<step>.record` for the steps to keep, or `error`. The parent hashes what it
+finds and holds it to what was committed; the committed roots are nowhere in the sandbox.
 """
 
 from __future__ import annotations
@@ -66,6 +66,7 @@ def _build(manifest: Manifest, program: Program) -> State:
 
 
 def _compare(folder: Path, manifest: Manifest, job: Job, program: Program) -> None:
+    del job
     state = _build(manifest, program)
     optimizers = {name: c for name, c in state.items() if isinstance(c, torch.optim.Optimizer)}
     comparison = profile.compare(manifest.profile, manifest.operations, optimizers, {**state, "program": program})

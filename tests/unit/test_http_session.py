@@ -238,7 +238,7 @@ def test_sixty_clients_that_do_not_read_their_replies_do_not_fill_the_memory():
     [
         ("witness.http.client", {"torch", "starlette", "uvicorn"}),
         ("witness.http.server", {"torch", "httpx2"}),
-        ("witness.http.answer", {"torch", "starlette", "uvicorn", "httpx2", "stamina"}),
+        ("witness.asking", {"torch", "starlette", "uvicorn", "httpx2", "stamina"}),
     ],
 )
 def test_imports_are_no_wider_than_needed(module, forbidden):

@@ -1,7 +1,8 @@
 """The command line: parse, call one library function, render. It decides nothing.
 
-One file a command. Commands load when they are called, so that `witness check` starts without torch, numpy or the network stack.
-Exit status: 0 reproduced (or done), 1 diverged, 2 incomplete, 64 usage; an error's own status comes from `protocol.errors`.
+One file a command. Commands load when they are called, so that `witness check` starts without torch, numpy or the
+network stack. Exit status: 0 reproduced (or done), 1 diverged, 2 incomplete, 64 usage; an error's own status comes from
+`protocol.errors`.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class LazyGroup(click.Group):
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="witness")
 def group() -> None:
-    """Make a training run checkable by people who do not trust the trainer.
+    r"""Make a training run checkable by people who do not trust the trainer.
 
     \b
     witness train gpt --out runs/a          record a run

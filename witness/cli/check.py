@@ -17,12 +17,27 @@ from witness.cli.verify import describe, failed
 
 @click.command("check")
 @click.argument("certificates", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="CERT...")
-@click.option("--run", type=click.Path(path_type=Path), help="The run folder: hold head, checks and mandatory challenges to its log.")
-@click.option("--key", "keys", multiple=True, metavar="VKEY", help="Accept only certificates of these verifiers; may be repeated.")
-@click.option("--released", type=click.Path(path_type=Path), help="A weights file: is it the one that the run in --run released?")
+@click.option(
+    "--run",
+    type=click.Path(path_type=Path),
+    help="The run folder: hold head, checks and mandatory challenges to its log.",
+)
+@click.option(
+    "--key", "keys", multiple=True, metavar="VKEY", help="Accept only certificates of these verifiers; may be repeated."
+)
+@click.option(
+    "--released", type=click.Path(path_type=Path), help="A weights file: is it the one that the run in --run released?"
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_context
-def command(ctx: click.Context, certificates: tuple[Path, ...], run: Path | None, keys: tuple[str, ...], released: Path | None, as_json: bool) -> None:
+def command(
+    ctx: click.Context,
+    certificates: tuple[Path, ...],
+    run: Path | None,
+    keys: tuple[str, ...],
+    released: Path | None,
+    as_json: bool,
+) -> None:
     """Check certificates without replaying: signatures, draws, probabilities, verdict; several over one head add up.
 
     Exit status: that of the sum: 0 reproduced, 1 diverged, 2 incomplete.
@@ -57,9 +72,13 @@ def _read(path: Path) -> bytes:
     return data
 
 
-def _document(paths: tuple[Path, ...], evidence: list[Evidence], total: Sum, run: Path | None, released: Path | None) -> dict[str, Any]:
+def _document(
+    paths: tuple[Path, ...], evidence: list[Evidence], total: Sum, run: Path | None, released: Path | None
+) -> dict[str, Any]:
     return {
-        "certificates": [{**facts(one), "file": str(path), "failed": failed(one)} for path, one in zip(paths, evidence, strict=True)],
+        "certificates": [
+            {**facts(one), "file": str(path), "failed": failed(one)} for path, one in zip(paths, evidence, strict=True)
+        ],
         "sum": {
             "verdict": total.verdict,
             "sessions": total.sessions,
@@ -73,7 +92,9 @@ def _document(paths: tuple[Path, ...], evidence: list[Evidence], total: Sum, run
     }
 
 
-def _show(paths: tuple[Path, ...], evidence: list[Evidence], total: Sum, run: Path | None, released: Path | None) -> None:
+def _show(
+    paths: tuple[Path, ...], evidence: list[Evidence], total: Sum, run: Path | None, released: Path | None
+) -> None:
     for path, one in zip(paths, evidence, strict=True):
         click.echo(f"{path}: signatures, draws, probabilities and verdict are as they must be")
         describe(one)
@@ -81,7 +102,8 @@ def _show(paths: tuple[Path, ...], evidence: list[Evidence], total: Sum, run: Pa
         draws = " + ".join(map(str, total.draws))
         click.echo(f"sum of {total.sessions} sessions over one head: {total.verdict}")
         click.echo(
-            f"{draws} draws: a run with at least {total.bad_fraction} of its steps bad would have been rejected with probability "
+            f"{draws} draws: a run with at least {total.bad_fraction} of its steps bad would have been rejected "
+            "with probability "
             f"{soundness.decimal_down(total.detection, 4)}"
         )
     if run is not None:

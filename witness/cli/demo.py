@@ -26,11 +26,13 @@ _START_SECONDS = 120.0
 
 
 @click.command("demo")
-@click.option("--out", type=click.Path(path_type=Path), help="Folder for what the demo makes; default: runs/demo-<number>.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="Folder for what the demo makes; default: runs/demo-<number>."
+)
 @click.option("--steps", type=click.IntRange(20), default=200, show_default=True, help="Steps to train the GPT for.")
 @click.pass_context
 def command(ctx: click.Context, out: Path | None, steps: int) -> None:
-    """Train a GPT of a million parameters, serve the run, challenge it over HTTP, and catch six cheats; a few minutes."""
+    """Train a GPT of a million parameters, serve the run, challenge it over HTTP, and catch six cheats."""
     from witness.environment import recommended_environment
     from witness.pinning import restart_in
 
@@ -44,9 +46,13 @@ def command(ctx: click.Context, out: Path | None, steps: int) -> None:
     failures = _cheats(folder)
     click.echo()
     if failures:
-        click.secho(f"{failures} of 6 cheats were not caught as they must be: this is a defect, please report it", fg="red")
+        click.secho(
+            f"{failures} of 6 cheats were not caught as they must be: this is a defect, please report it", fg="red"
+        )
         ctx.exit(EXIT_DIVERGED)
-    click.secho(f"One honest run reproduced, six cheats caught by name, in {time.monotonic() - began:.0f} s.", bold=True)
+    click.secho(
+        f"One honest run reproduced, six cheats caught by name, in {time.monotonic() - began:.0f} s.", bold=True
+    )
     click.echo(f"Look around: witness inspect {folder / 'gpt'} --html {folder / 'gpt.html'}")
 
 
@@ -69,7 +75,9 @@ def _run(*arguments: str, expect: int = EXIT_REPRODUCED, show: bool = True) -> N
         UsageError: `demo`, when it ends otherwise than it must.
     """
     click.secho(f"$ witness {' '.join(arguments)}", fg="cyan")
-    done = subprocess.run([sys.executable, "-m", "witness", *arguments], check=False, stdout=None if show else subprocess.PIPE)
+    done = subprocess.run(
+        [sys.executable, "-m", "witness", *arguments], check=False, stdout=None if show else subprocess.PIPE
+    )
     if done.returncode != expect:
         raise UsageError("demo", f"`witness {arguments[0]}` ended with status {done.returncode}; {expect} was due")
 
@@ -80,7 +88,18 @@ def _honest(folder: Path, steps: int) -> None:
     _run("keygen", str(folder / "trainer.key"), "--name", "trainer")
     _run("keygen", str(folder / "verifier.key"), "--name", "verifier")
     _title(f"2. The trainer records {steps} steps of a GPT on the text that every Python carries")
-    _run("train", "gpt", "--out", str(run), "--steps", str(steps), "--key", str(folder / "trainer.key"), "--checkpoint-every", "10")
+    _run(
+        "train",
+        "gpt",
+        "--out",
+        str(run),
+        "--steps",
+        str(steps),
+        "--key",
+        str(folder / "trainer.key"),
+        "--checkpoint-every",
+        "10",
+    )
     _title("3. The trainer serves the run; the verifier challenges it over HTTP")
     with _served(run, folder / "trainer.key") as url:
         options = ["--confidence", CONFIDENCE, "--bad-fraction", BAD_FRACTION, "--key", str(folder / "verifier.key")]
@@ -94,7 +113,12 @@ def _honest(folder: Path, steps: int) -> None:
 def _served(run: Path, key: Path) -> Iterator[str]:
     arguments = ["serve", str(run), "--port", "0", "--key", str(key)]
     click.secho(f"$ witness {' '.join(arguments)} &", fg="cyan")
-    process = subprocess.Popen([sys.executable, "-m", "witness", *arguments, "--json"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "witness", *arguments, "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
     try:
         line = process.stdout.readline() if process.stdout else ""
         if not line:
@@ -142,7 +166,10 @@ def _report(cheat: Cheat, failed: list[dict[str, Any]]) -> int:
     step = evidence.get("first_differing_step", found["step"])
     click.echo(f"    caught: {found['code']} at step {step}")
     if "tensor" in evidence:
-        click.echo(f"    tensor {evidence['tensor']}, element {evidence.get('element')}: committed {evidence.get('committed')}, replayed {evidence.get('replayed')}")
+        click.echo(
+            f"    tensor {evidence['tensor']}, element {evidence.get('element')}: committed "
+            f"{evidence.get('committed')}, replayed {evidence.get('replayed')}"
+        )
     if found["code"] == cheat.code and step == cheat.step:
         return 0
     click.secho(f"    expected {cheat.code} at step {cheat.step}", fg="red")

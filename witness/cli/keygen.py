@@ -19,7 +19,8 @@ from witness import keys
 def command(file: Path, name: str, as_json: bool) -> None:
     """Make an Ed25519 key pair: the private key goes to FILE (mode 0600), the public key is printed.
 
-    The public key is a C2SP verifier key, `name+id+base64`; give it to everybody. One key a role: a trainer, a verifier.
+    The public key is a C2SP verifier key, `name+id+base64`; give it to everybody. One key a role: a trainer, a
+    verifier.
     """
     if not is_name(name):
         raise UsageError("key-name", f"{name!r} cannot name a key: no spaces, no '+'")

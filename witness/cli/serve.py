@@ -11,8 +11,12 @@ import click
 @click.command("serve")
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8750, show_default=True, help="Port; 0 for any free one.")
-@click.option("--key", type=click.Path(path_type=Path), help="The trainer's signing key; default: the one in the run's folder.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=8750, show_default=True, help="Port; 0 for any free one."
+)
+@click.option(
+    "--key", type=click.Path(path_type=Path), help="The trainer's signing key; default: the one in the run's folder."
+)
 @click.option("--data", type=click.Path(path_type=Path), help="Where the corpus lies now, if it moved.")
 @click.option("--json", "as_json", is_flag=True, help="Announce the address as one JSON object.")
 def command(run: Path, host: str, port: int, key: Path | None, data: Path | None, as_json: bool) -> None:
@@ -30,6 +34,10 @@ def command(run: Path, host: str, port: int, key: Path | None, data: Path | None
         def ready(bound: int) -> None:
             url = f"http://{host}:{bound}"
             facts = {**serving.describe(), "url": url}
-            click.echo(json.dumps(facts, sort_keys=True) if as_json else f"serving run {facts['run'][:16]} ({facts['steps']} steps) at {url}")
+            click.echo(
+                json.dumps(facts, sort_keys=True)
+                if as_json
+                else f"serving run {facts['run'][:16]} ({facts['steps']} steps) at {url}"
+            )
 
         serve(app, host, port, ready=ready)

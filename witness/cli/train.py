@@ -25,22 +25,61 @@ def _settings(ctx: click.Context, parameter: click.Parameter, values: tuple[str,
 
 @click.command("train")
 @click.argument("program")
-@click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder of the run; missing or empty, unless --resume.")
-@click.option("--data", type=click.Path(path_type=Path), help="Text file, folder of text files or .npy; default: the embedded corpus.")
+@click.option(
+    "--out",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="Folder of the run; missing or empty, unless --resume.",
+)
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path),
+    help="Text file, folder of text files or .npy; default: the embedded corpus.",
+)
 @click.option("--steps", type=click.IntRange(1), help="Steps to promise; default: the program's.")
 @click.option("--batch-size", type=click.IntRange(1), help="Samples a step; default: the program's.")
-@click.option("--key", type=click.Path(path_type=Path), help="Signing key (see keygen); default: one made inside the run's folder.")
+@click.option(
+    "--key",
+    type=click.Path(path_type=Path),
+    help="Signing key (see keygen); default: one made inside the run's folder.",
+)
 @click.option("--profile", type=click.Choice(["native"]), default="native", show_default=True, help="Numeric profile.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Everything random derives from it.")
 @click.option("--threads", type=click.IntRange(1), help="Compute threads to pin; default: the cores at hand.")
-@click.option("--checkpoint-every", type=click.IntRange(1), help="Keep the state every so many steps; default: about 20 a run.")
-@click.option("--commit-every", type=click.IntRange(1), default=1, show_default=True, help="Commit the state root every so many steps.")
+@click.option(
+    "--checkpoint-every", type=click.IntRange(1), help="Keep the state every so many steps; default: about 20 a run."
+)
+@click.option(
+    "--commit-every",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Commit the state root every so many steps.",
+)
 @click.option("--piece", type=int, help="Bytes of a state piece: a power of two from 4096 to 1048576.")
-@click.option("--set", "settings", multiple=True, callback=_settings, metavar="NAME=VALUE", help="A setting of the program; may be repeated.")
-@click.option("--resume", is_flag=True, help="Continue the run in --out, with the same bits as if it had never stopped.")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    callback=_settings,
+    metavar="NAME=VALUE",
+    help="A setting of the program; may be repeated.",
+)
+@click.option(
+    "--resume", is_flag=True, help="Continue the run in --out, with the same bits as if it had never stopped."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end.")
 @click.pass_context
-def command(ctx: click.Context, program: str, out: Path, resume: bool, as_json: bool, settings: dict[str, str], **options: Any) -> None:
+def command(
+    ctx: click.Context,
+    /,
+    program: str,
+    out: Path,
+    resume: bool,
+    as_json: bool,
+    settings: dict[str, str],
+    **options: Any,
+) -> None:
     """Record a training run of PROGRAM: `gpt`, `mlp`, or PROGRAM.py:Class.
 
     Ctrl-C once ends after the current step; the run can then be continued with --resume.
@@ -86,7 +125,10 @@ def _pin(out: Path, resume: bool, threads: int | None) -> None:
         from witness.rundir import RunDir
 
         manifest = RunDir.open(out).manifest()
-        restart_in(environment(manifest.profile), frozenset(n for n in VARIABLES if manifest.profile.environment.get(n) is None))
+        restart_in(
+            environment(manifest.profile),
+            frozenset(n for n in VARIABLES if manifest.profile.environment.get(n) is None),
+        )
     else:
         restart_in(recommended_environment(threads or len(os.sched_getaffinity(0))))
 
@@ -138,6 +180,8 @@ def _show(ctx: click.Context, recorder: Any, out: Path, seconds: float, as_json:
             click.echo(f"loss        {recorder.losses[0]:.4f} -> {recorder.losses[-1]:.4f} in {seconds:.0f} s")
         if recorder.own_key:
             click.echo("key         made for this run, in its folder: it names nobody (use --key and `witness keygen`)")
-        click.echo(f"next        witness verify {out}" if finished else f"next        witness train ... --out {out} --resume")
+        click.echo(
+            f"next        witness verify {out}" if finished else f"next        witness train ... --out {out} --resume"
+        )
     if not finished:
         ctx.exit(EXIT_INCOMPLETE)

@@ -36,25 +36,55 @@ def _seconds(ctx: click.Context, parameter: click.Parameter, value: str | None) 
 
 @click.command("verify")
 @click.argument("target", metavar="RUN_OR_URL")
-@click.option("--confidence", default="0.99", show_default=True, help="Reject a bad run with at least this probability...")
-@click.option("--bad-fraction", default="0.01", show_default=True, help="...where a run is bad if this part of its steps is.")
+@click.option(
+    "--confidence", default="0.99", show_default=True, help="Reject a bad run with at least this probability..."
+)
+@click.option(
+    "--bad-fraction", default="0.01", show_default=True, help="...where a run is bad if this part of its steps is."
+)
 @click.option("--rounds", type=click.IntRange(1), help="Make this many rounds of draws instead.")
 @click.option("--round-size", type=click.IntRange(1), default=8, show_default=True, help="Draws a round.")
-@click.option("--budget", callback=_seconds, help="Time for all challenges, like 10m; fewer draws are made when they would take longer.")
+@click.option(
+    "--budget",
+    callback=_seconds,
+    help="Time for all challenges, like 10m; fewer draws are made when they would take longer.",
+)
 @click.option("--out", type=click.Path(path_type=Path), help="Write the signed certificate here.")
-@click.option("--key", type=click.Path(path_type=Path), help="The verifier's signing key; default: one made for this session.")
-@click.option("--trust-program", "trust", default="", metavar="DIGEST", help="Consent to run this program in the sandbox.")
-@click.option("--known-head", type=click.Path(path_type=Path), multiple=True, help="A signed head of this run seen elsewhere; may be repeated.")
-@click.option("--answer-seconds", type=click.IntRange(1), default=600, show_default=True, help="Time the prover has for each answer.")
-@click.option("--outliers", type=click.IntRange(0, 1024), default=2, show_default=True, help="Largest updates and loss rises to challenge besides.")
+@click.option(
+    "--key", type=click.Path(path_type=Path), help="The verifier's signing key; default: one made for this session."
+)
+@click.option(
+    "--trust-program", "trust", default="", metavar="DIGEST", help="Consent to run this program in the sandbox."
+)
+@click.option(
+    "--known-head",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    help="A signed head of this run seen elsewhere; may be repeated.",
+)
+@click.option(
+    "--answer-seconds",
+    type=click.IntRange(1),
+    default=600,
+    show_default=True,
+    help="Time the prover has for each answer.",
+)
+@click.option(
+    "--outliers",
+    type=click.IntRange(0, 1024),
+    default=2,
+    show_default=True,
+    help="Largest updates and loss rises to challenge besides.",
+)
 @click.option("--data", type=click.Path(path_type=Path), help="Where the corpus of a run folder lies now, if it moved.")
 @click.option("--keep-going", is_flag=True, help="Replay on after the first divergence.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_context
-def command(ctx: click.Context, target: str, as_json: bool, out: Path | None, **options: Any) -> None:
+def command(ctx: click.Context, /, target: str, as_json: bool, out: Path | None, **options: Any) -> None:
     """Challenge a run, replay what is drawn bit for bit, and sign a certificate.
 
-    RUN_OR_URL is a run folder that you hold, or the address of a `witness serve`. Exit status: 0 reproduced, 1 diverged, 2 incomplete.
+    RUN_OR_URL is a run folder that you hold, or the address of a `witness serve`. Exit status: 0 reproduced, 1
+    diverged, 2 incomplete.
     """
     from protocol.certificate import open_certificate
     from protocol.errors import EXIT_DIVERGED, EXIT_INCOMPLETE, EXIT_REPRODUCED
@@ -100,7 +130,9 @@ def command(ctx: click.Context, target: str, as_json: bool, out: Path | None, **
     if out is not None:
         write_bytes(out, certificate)
     _show(evidence, out, made_key=not options["key"], as_json=as_json)
-    ctx.exit({"reproduced": EXIT_REPRODUCED, "diverged": EXIT_DIVERGED, "incomplete": EXIT_INCOMPLETE}[evidence.verdict])
+    ctx.exit(
+        {"reproduced": EXIT_REPRODUCED, "diverged": EXIT_DIVERGED, "incomplete": EXIT_INCOMPLETE}[evidence.verdict]
+    )
 
 
 def _check(policy: Any) -> None:
@@ -159,18 +191,29 @@ def _listener(progress: Progress) -> Any:
                 f"about {data:.0f} MB of states, about {_duration(plan.seconds)}"
             )
             if plan.draws < plan.owed:
-                progress.line(f"the budget allows {plan.draws} of the {plan.owed} draws that the confidence needs: more rounds can be added later")
-            progress.line(f"when all is done, a run with that fraction of bad steps would be rejected with probability {plan.detection}")
+                progress.line(
+                    f"the budget allows {plan.draws} of the {plan.owed} draws that the confidence needs: more "
+                    "rounds can be added later"
+                )
+            progress.line(
+                "when all is done, a run with that fraction of bad steps would be rejected with probability "
+                f"{plan.detection}"
+            )
 
         def challenged(self, challenge: Challenge, result: Result) -> None:
             self.done += 1
             progress.advance(self.done, self.total, f"step {challenge.step} {result.outcome}")
             if result.outcome != "reproduced":
-                progress.line(f"step {challenge.step} ({challenge.reason}) {result.outcome}: {result.code}: {_clean(result.message)}")
+                progress.line(
+                    f"step {challenge.step} ({challenge.reason}) {result.outcome}: {result.code}: "
+                    f"{_clean(result.message)}"
+                )
 
         def round_done(self, draws: int, detection: str) -> None:
             if draws:
-                progress.line(f"{draws} draws clean: such a run would have been rejected by now with probability {detection}")
+                progress.line(
+                    f"{draws} draws clean: such a run would have been rejected by now with probability {detection}"
+                )
 
     return Terminal()
 
@@ -181,7 +224,13 @@ def _clean(text: str) -> str:
 
 
 def _duration(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+    return (
+        f"{seconds:.0f} s"
+        if seconds < 120
+        else f"{seconds / 60:.0f} min"
+        if seconds < 7200
+        else f"{seconds / 3600:.1f} h"
+    )
 
 
 def _show(evidence: Evidence, out: Path | None, *, made_key: bool, as_json: bool) -> None:
@@ -224,7 +273,11 @@ def describe(evidence: Evidence) -> None:
 
     p = evidence.predicate
     click.echo()
-    click.secho(f"{evidence.verdict.upper()}", bold=True, fg={"reproduced": "green", "diverged": "red"}.get(evidence.verdict, "yellow"))
+    click.secho(
+        f"{evidence.verdict.upper()}",
+        bold=True,
+        fg={"reproduced": "green", "diverged": "red"}.get(evidence.verdict, "yellow"),
+    )
     click.echo(f"run          {p.run}")
     click.echo(f"trainer      {p.trainer}")
     click.echo(f"final state  {p.final_state_root}")

@@ -17,8 +17,8 @@ from urllib.parse import quote
 
 from protocol import messages as m
 from protocol.errors import IncompleteError, ProtocolError, UsageError, VerificationError
+from witness.asking import TimedTransport, ask
 from witness.http import FRAME_TYPE, extra_missing
-from witness.http.answer import TimedTransport, ask
 from witness.http.cutoff import Cutoff
 
 try:

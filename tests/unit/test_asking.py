@@ -8,7 +8,7 @@ from http_support import DONE, Clock
 from protocol import messages as m
 from protocol.errors import VerificationError
 from protocol.opening import expect
-from witness.http.answer import LAST_CALL, LONGEST_PAUSE, ask
+from witness.asking import LAST_CALL, LONGEST_PAUSE, ask
 
 PENDING = [m.pack(m.Pending(done, 9)) for done in range(10)]
 
