@@ -23,19 +23,19 @@ from typing import Any
 
 from protocol import merkle
 from protocol.corpus import Documents
-from protocol.encoding import decode, encode, encode_trusted, parse_float
+from protocol.encoding import decode, encode, encode_trusted, float_of, parse_float
 from protocol.errors import IncompleteError, ProtocolError, VerificationError
 from protocol.manifest import Manifest, parse_manifest
 from protocol.notes import Checkpoint
 from protocol.records import (
     MAX_ENTRY,
-    AfterManifest,
     CheckpointEvent,
     FaultEvent,
     FinalEvent,
     InitRecord,
     ResumeEvent,
     StepRecord,
+    parse_entry,
 )
 from protocol.schedule import Schedule
 
@@ -113,12 +113,12 @@ class LogAudit:
             ProtocolError: for malformed entries.
             VerificationError: for the first check that fails, with its step.
         """
-        if self.size == 0:
+        if self._manifest is None:
             self._read_manifest(entry)
         else:
             self._read_entry(entry)
         self._frontier.append(entry)
-        expected = self._head_roots.get(self.size) if self._head_roots else None
+        expected = self._head_roots.get(self._frontier.size)
         if expected is not None and expected != self._frontier.root():
             raise VerificationError(  # check 10
                 "head-root",
@@ -133,27 +133,26 @@ class LogAudit:
             self._schedule = Schedule(bytes.fromhex(manifest.seed.value), self._documents.samples, manifest.batch_size)
 
     def _read_entry(self, entry: bytes) -> None:
-        record: Any = decode(entry, AfterManifest, limit=MAX_ENTRY, closed=True)  # type: ignore[arg-type]
-        kind = type(record)
+        record = parse_entry(entry)
         if self.final is not None:
             raise VerificationError("final-event", "the log goes on after its end", evidence={"entry": self.size})
-        if (self.size == 1) != (kind is InitRecord):  # check 2
+        if (self.size == 1) is not isinstance(record, InitRecord):  # check 2
             raise VerificationError(
                 "step-order", "entry 1, and no other, is the initial state", evidence={"entry": self.size}
             )
-        if self._checkpoint_due and kind is not CheckpointEvent:  # check 6
+        if self._checkpoint_due and not isinstance(record, CheckpointEvent):  # check 6
             raise VerificationError(
                 "checkpoint-event",
                 f"no state is kept after step {self.steps}, where the manifest promises one",
                 evidence={"step": self.steps},
             )
-        if kind is StepRecord:
+        if isinstance(record, StepRecord):
             self._read_step(record)
-        elif kind is InitRecord:
+        elif isinstance(record, InitRecord):
             self.init_root = bytes.fromhex(record.state_root)
-        elif kind is CheckpointEvent:
+        elif isinstance(record, CheckpointEvent):
             self._read_checkpoint(record)
-        elif kind is FinalEvent:
+        elif isinstance(record, FinalEvent):
             self._read_final(record)
         else:
             self._read_event(record)
@@ -190,8 +189,8 @@ class LogAudit:
                 "fingerprint-shape", f"step {step} shows a probe the manifest does not declare", evidence={"step": step}
             )
         self.roots += bytes.fromhex(record.state_root) if record.state_root is not None else bytes(32)
-        self.losses.append(parse_float(fingerprint.loss))
-        norms = [parse_float(bits) for bits in fingerprint.update_norms]
+        self.losses.append(float_of(fingerprint.loss))
+        norms = [float_of(bits) for bits in fingerprint.update_norms]
         self.updates.append(norms[0] if len(norms) == 1 else sum(n * n for n in norms) ** 0.5)
         self.entry_of.append(self.size)
         row = encode_trusted(record.hyperparameters)

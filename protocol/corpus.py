@@ -147,14 +147,11 @@ class Documents:
         self.leaves, self.packing, self.tokens = tuple(leaves), packing, at
         self.hashes = [leaf.leaf_hash() for leaf in leaves]
         self.root = merkle.root(self.hashes)
-        self._starts = [leaf.token_start for leaf in leaves]
-
-    @property
-    def samples(self) -> int:
+        self.samples = len(leaves)
         """How many samples the packing cuts."""
-        if self.packing.kind == "documents":
-            return len(self.leaves)
-        return max(0, (self.tokens - self.packing.length) // self.packing.stride + 1)
+        if packing.kind == "windows":
+            self.samples = max(0, (at - packing.length) // packing.stride + 1)
+        self._starts = [leaf.token_start for leaf in leaves]
 
     def claim(self, source: str = "") -> CorpusClaim:
         """The manifest's line on this corpus."""
@@ -183,6 +180,9 @@ class Documents:
         stop = start + self.packing.length
         found = []
         document = bisect_right(self._starts, start) - 1
+        leaf = self.leaves[document]
+        if stop <= leaf.token_start + leaf.token_length:  # most windows lie within one document
+            return [Span(document, start - leaf.token_start, stop - leaf.token_start)]
         while start < stop:
             leaf = self.leaves[document]
             end = min(stop, leaf.token_start + leaf.token_length)
@@ -196,8 +196,10 @@ class Documents:
         """What a step record commits to as drawn: each sample's number and its spans, as leaf hash and byte range."""
         parts = []
         for sample in samples:
-            spans = self.spans(sample)
-            parts.append(sample.to_bytes(8, "big") + b"".join(_SPAN.pack(self.hashes[d], a, b) for d, a, b in spans))
+            part = sample.to_bytes(8, "big")
+            for document, start, stop in self.spans(sample):
+                part += _SPAN.pack(self.hashes[document], start, stop)
+            parts.append(part)
         return tagged_hash("records", step.to_bytes(8, "big"), *parts)
 
     def pieces_of(self, samples: Iterable[int]) -> list[tuple[int, int]]:

@@ -11,11 +11,10 @@ from typing import Any
 
 from protocol.checks import LogAudit
 from protocol.corpus import assemble
-from protocol.encoding import decode
 from protocol.errors import IncompleteError, ProtocolError, VerificationError, WitnessError
 from protocol.opening import StateOpening
 from protocol.profile import Comparison, require_covered
-from protocol.records import MAX_ENTRY, StepRecord
+from protocol.records import StepRecord, parse_entry
 from protocol.required import Result
 from protocol.session import Challenge, probe_of, segment
 from protocol.statetree import Entry, Table, first_difference, ranges
@@ -151,7 +150,10 @@ class Challenger:
             )
 
     def _record(self, step: int) -> StepRecord:
-        return decode(self._entry(self._audit.entry_of[step - 1]), StepRecord, limit=MAX_ENTRY)
+        record = parse_entry(self._entry(self._audit.entry_of[step - 1]))
+        if not isinstance(record, StepRecord):
+            raise TypeError("the audit took another entry for a step's record")
+        return record
 
     def _input(self, step: int) -> Input:
         opening = self._session.records(step)

@@ -22,12 +22,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from protocol.encoding import decode
 from protocol.errors import ProtocolError, UsageError
 from protocol.keys import PublicKey, SigningKey, parse_signing_key, parse_vkey
 from protocol.manifest import Manifest, check_source, parse_manifest
 from protocol.notes import Checkpoint, open_head, sign_head
-from protocol.records import MAX_ENTRY, AfterManifest, CheckpointEvent
+from protocol.records import AfterManifest, CheckpointEvent, parse_entry
 from protocol.statetree import Entry, Pieces
 from witness.statefile import read_state, write_bytes
 
@@ -216,7 +215,7 @@ def read_log(log: LogStore) -> tuple[Manifest, list[AfterManifest]]:
     if first is None:
         raise ProtocolError("log-empty", f"{log.path} holds no manifest")
     manifest = parse_manifest(first)
-    return manifest, [decode(entry, AfterManifest, limit=MAX_ENTRY) for entry in stored]  # type: ignore[arg-type]
+    return manifest, [parse_entry(entry) for entry in stored]
 
 
 def trainer_key(manifest: Manifest) -> PublicKey:
