@@ -7,14 +7,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from protocol.corpus import Packing as Packing
     from witness.program import Program as Program
     from witness.program import State as State
     from witness.recorder import record as record
 
 __version__ = "0.1.0"
-__all__ = ["Program", "State", "__version__", "record"]
+__all__ = ["Packing", "Program", "State", "__version__", "record"]
 
-_HOMES = {"Program": "witness.program", "State": "witness.program", "record": "witness.recorder"}
+_HOMES = {
+    "Packing": "protocol.corpus",
+    "Program": "witness.program",
+    "State": "witness.program",
+    "record": "witness.recorder",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -157,7 +157,7 @@ def load(claim: ProgramClaim, folder: Path | None) -> tuple[type, Mapping[str, A
     else:
         if folder is None:
             raise ProtocolError("program-load", "the program's files are not there")
-        namespace = _execute(name, folder)
+        namespace = execute(name, folder)
     kind: Any = namespace.get(qualname.partition(".")[0])
     for attribute in qualname.split(".")[1:]:
         kind = getattr(kind, attribute, None)
@@ -166,7 +166,12 @@ def load(claim: ProgramClaim, folder: Path | None) -> tuple[type, Mapping[str, A
     return kind, namespace
 
 
-def _execute(name: str, folder: Path) -> Mapping[str, Any]:
+def execute(name: str, folder: Path) -> Mapping[str, Any]:
+    """Imports module `name` from `folder` and returns its globals; a call of `witness.record` ends the import.
+
+    Raises:
+        ProtocolError: `program-load`.
+    """
     global _loading
     path = folder.joinpath(*name.split("."))
     file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import json
 import sys
 from collections.abc import Callable, Mapping
@@ -11,7 +10,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from protocol.errors import UsageError
+from protocol.errors import ProtocolError, UsageError
 
 if TYPE_CHECKING:
     from witness.program import Program
@@ -24,6 +23,7 @@ def find_program(name: str) -> type[Program]:
     Raises:
         UsageError: `program`, naming what is there.
     """
+    from witness import source
     from witness.program import Program
     from witness.programs import REFERENCE
 
@@ -37,23 +37,13 @@ def find_program(name: str) -> type[Program]:
         raise UsageError("program", f"{name!r} is neither PROGRAM.py:Class nor one of {', '.join(REFERENCE)}")
     if not path.is_file():
         raise UsageError("program", f"there is no file {path}")
-    spec = importlib.util.spec_from_file_location(path.stem, path.resolve())
-    if spec is None or spec.loader is None:
-        raise UsageError("program", f"{path} cannot be imported")
-    module_object = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module_object
-    sys.path.insert(0, str(path.resolve().parent))
     try:
-        spec.loader.exec_module(module_object)
-    except Exception as error:
-        raise UsageError("program", f"{path} cannot be imported: {type(error).__name__}: {error}") from error
-    found = getattr(module_object, qualname, None)
+        namespace = source.execute(path.stem, path.resolve().parent)
+    except ProtocolError as error:
+        raise UsageError("program", str(error)) from error
+    found = namespace.get(qualname)
     if not (isinstance(found, type) and issubclass(found, Program)):
-        names = [
-            k
-            for k, v in vars(module_object).items()
-            if isinstance(v, type) and issubclass(v, Program) and v is not Program
-        ]
+        names = [k for k, v in namespace.items() if isinstance(v, type) and issubclass(v, Program) and v is not Program]
         raise UsageError("program", f"{path} has no Program {qualname!r}; it has {', '.join(names) or 'none'}")
     return found
 

@@ -282,7 +282,8 @@ def describe(evidence: Evidence) -> None:
     click.echo(f"trainer      {p.trainer}")
     click.echo(f"final state  {p.final_state_root}")
     click.echo(f"head         {evidence.head.size} entries, root {evidence.head.root.hex()}")
-    click.echo(f"challenged   {len(p.challenges)} of {p.steps} steps ({p.draws} drawn at random)")
+    challenged = len({c.step for c in p.challenges if c.step})
+    click.echo(f"challenged   {challenged} of {p.steps} steps ({p.draws} drawn at random)")
     for row in failed(evidence):
         where = f"step {row['step']}" if row["check"] is None else f"check {row['check']}"
         if row["code"] == "not-run":
