@@ -26,8 +26,9 @@ _COLOURS = {"damage": "red", "unreadable": "yellow", "note": None}
 def command(ctx: click.Context, run: Path, data: Path | None, as_json: bool) -> None:
     """Derive every root, signature, piece and record of RUN again from stored bytes, and list all damage.
 
-    Nothing is written and nothing of the run is executed. Exit status: 0 clean, 1 damage, 2 no damage seen, but something
-    may not be read.
+    Nothing is written and nothing of the run is executed. Exit status: 0 clean, 1 damage, 2 no damage seen, but
+    something may not be read.
+
     """
     from witness.fsck import fsck, open_run
 

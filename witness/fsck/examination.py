@@ -30,7 +30,7 @@ from witness.weights import read_weights
 
 _COPY = "restore the file from a copy of the run"
 _KEY = "restore it from a copy; without it the run can be neither continued nor served"
-_STATE = "restore it from a copy, or delete it: a state that is not there is rebuilt from the one kept before"
+_STATE = "restore it from a copy; a state that is not there is rebuilt from the one kept before, which takes longer"
 _FIRST = "restore it from a copy; without it the first states cannot be rebuilt here"
 
 _LOG = "restore log.sqlite from a copy, and do not resume before: the trainer would sign a second history"

@@ -26,6 +26,7 @@ def open_heads(
     another id are another run's.
 
 
+
     Args:
         run: the directory.
         sizes: that the heads are named after.

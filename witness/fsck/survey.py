@@ -16,11 +16,10 @@ from typing import Any
 from protocol import merkle
 from protocol.checks import LogAudit
 from protocol.corpus import Documents
-from protocol.encoding import decode, encode, encode_trusted, f32
+from protocol.encoding import encode, encode_trusted, f32
 from protocol.errors import ProtocolError, VerificationError, WitnessError
 from protocol.notes import Checkpoint
 from protocol.records import (
-    MAX_ENTRY,
     AfterManifest,
     CheckpointEvent,
     FaultEvent,
@@ -29,6 +28,7 @@ from protocol.records import (
     InitRecord,
     ResumeEvent,
     StepRecord,
+    parse_entry,
 )
 from witness.logreader import Gap, Row
 
@@ -200,7 +200,7 @@ class Survey:
         """Goes on after an entry that the audit refused, if it is clear how."""
         audit = self.audit
         try:
-            record: Any = decode(entry, AfterManifest, limit=MAX_ENTRY)  # type: ignore[arg-type]
+            record: Any = parse_entry(entry)
         except ProtocolError:
             self._lost += 1
             return
@@ -225,7 +225,7 @@ class Survey:
     def _catch_up(self, entry: bytes) -> None:
         """Puts stand-ins where entries were lost, until `entry` is due; as many as were lost at most."""
         audit = self.audit
-        record: Any = decode(entry, AfterManifest, limit=MAX_ENTRY)  # type: ignore[arg-type]
+        record: Any = parse_entry(entry)
         if isinstance(record, InitRecord | FaultEvent):
             return
         if not audit.init_root:
@@ -255,7 +255,7 @@ class Survey:
     def _stand_in(self, step: int, shape: Fingerprint | None, root: str | None) -> bytes:
         audit = self.audit
         if self._sample:
-            shape = decode(self._sample, StepRecord, limit=MAX_ENTRY).fingerprint
+            shape = parse_entry(self._sample).fingerprint
         elif shape is None:
             shape = Fingerprint(f32(0.0), f32(0.0), (f32(0.0),), None)
         records = UNKNOWN
