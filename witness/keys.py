@@ -6,6 +6,7 @@ from pathlib import Path
 
 from protocol.errors import UsageError
 from protocol.keys import SigningKey, parse_signing_key
+from witness.statefile import disk_error
 
 
 def generate(name: str) -> SigningKey:
@@ -17,18 +18,22 @@ def write_key(path: Path, key: SigningKey) -> None:
     """Writes a private key, mode 0600, and never over an existing file.
 
     Raises:
-        UsageError: `key-exists`.
+        UsageError: `key-exists`, `disk`, `disk-full`.
     """
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         raise UsageError("key-exists", f"{path} exists; a private key is never overwritten") from None
     except OSError as error:
-        raise UsageError("disk", f"cannot write {path}: {error.strerror}") from None
-    with os.fdopen(handle, "w") as file:
-        file.write(key.secret_text + "\n")
-        file.flush()
-        os.fsync(file.fileno())
+        raise disk_error(path, error) from None
+    try:
+        with os.fdopen(handle, "w") as file:
+            file.write(key.secret_text + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        path.unlink(missing_ok=True)  # half a key would stand in the way of the next try
+        raise disk_error(path, error) from None
 
 
 def read_key(path: Path) -> SigningKey:

@@ -5,6 +5,8 @@ count from one, its default journal flushes the disk at every append (70 appends
 thousands and survives a kill), and it trusts stored hashes, so readers here hash the entries again.
 """
 
+import errno
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -15,8 +17,11 @@ from typing import Self
 from pymerkle import SqliteTree
 
 from protocol import merkle
-from protocol.errors import ProtocolError
+from protocol.errors import ProtocolError, WitnessError
 from witness.statefile import disk_error
+
+_WORKING_SPACE = 1 << 16
+"""Bytes without which SQLite cannot open a log, and says only that the disk refuses."""
 
 
 class LogStore:
@@ -38,7 +43,7 @@ class LogStore:
             self._tree.con.execute("PRAGMA journal_mode=WAL")
             self._tree.con.execute("PRAGMA synchronous=NORMAL")
         except (sqlite3.Error, ValueError) as error:
-            raise _damaged(path, error) from error
+            raise _failure(path, error) from error
         self.frontier = merkle.Frontier()
         for entry in self.entries():
             self.frontier.append(entry)
@@ -57,12 +62,12 @@ class LogStore:
 
         Raises:
             UsageError: `disk-full`, `disk`.
+            ProtocolError: `log-damaged`.
         """
         try:
             self._tree.append_entry(entry)
-        except sqlite3.OperationalError as error:
-            full = "full" in str(error)
-            raise disk_error(self.path, OSError(28 if full else 5, str(error))) from error
+        except sqlite3.Error as error:
+            raise _failure(self.path, error) from error
         self.frontier.append(entry)
         return self.size - 1
 
@@ -85,7 +90,7 @@ class LogStore:
             finally:
                 connection.close()
         except sqlite3.Error as error:
-            raise _damaged(self.path, error) from error
+            raise _failure(self.path, error) from error
 
     def stored_hashes(self) -> Iterator[bytes]:
         """The leaf hashes as stored, for `fsck` to compare with the entries."""
@@ -93,16 +98,30 @@ class LogStore:
         try:
             yield from (row[0] for row in connection.execute("SELECT hash FROM leaf ORDER BY id"))
         except sqlite3.Error as error:
-            raise _damaged(self.path, error) from error
+            raise _failure(self.path, error) from error
         finally:
             connection.close()
 
     def flush(self) -> None:
-        """Forces everything appended so far to the disk: called before a head is signed over it."""
+        """Forces everything appended so far to the disk: called before a head is signed over it.
+
+        Raises:
+            UsageError: `disk-full`, `disk`.
+        """
+        wal = self.path.with_name(self.path.name + "-wal")
         try:
-            self._tree.con.execute("PRAGMA wal_checkpoint(FULL)").fetchall()
-        except sqlite3.OperationalError as error:
-            raise disk_error(self.path, OSError(28 if "full" in str(error) else 5, str(error))) from error
+            if wal.exists():  # not left to the checkpoint alone, which does nothing while a reader holds an older state
+                for path, flags in ((wal, os.O_RDWR), (wal.parent, os.O_RDONLY)):
+                    handle = os.open(path, flags)
+                    try:
+                        os.fsync(handle)
+                    finally:
+                        os.close(handle)
+            self._tree.con.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        except OSError as error:
+            raise disk_error(self.path, error) from error
+        except sqlite3.Error as error:
+            raise _failure(self.path, error) from error
 
     def close(self) -> None:
         """Closes the database."""
@@ -136,12 +155,18 @@ def _refuse_foreign(path: Path) -> None:
         with closing(sqlite3.connect(path)) as connection:
             foreign = set(connection.execute(query)) - ours
     except sqlite3.Error as error:
-        raise _damaged(path, error) from error
+        raise _failure(path, error) from error
     if foreign:
         kind, name, *_ = min(foreign, key=str)
         what = f"{kind} {str(name)[:80]!r}"
         raise ProtocolError("log-damaged", f"{path.name} holds {what}, which no log has", evidence={"path": str(path)})
 
 
-def _damaged(path: Path, error: Exception) -> ProtocolError:
-    return ProtocolError("log-damaged", f"{path.name} cannot be read: {error}", evidence={"path": str(path)})
+def _failure(path: Path, error: Exception) -> WitnessError:
+    """What a refusal of SQLite's means: the disk, or the file."""
+    name = getattr(error, "sqlite_errorname", "")
+    if not name.startswith(("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_BUSY")):
+        return ProtocolError("log-damaged", f"{path.name} cannot be read: {error}", evidence={"path": str(path)})
+    found = os.statvfs(path.parent)
+    full = name == "SQLITE_FULL" or found.f_bavail * found.f_frsize < _WORKING_SPACE
+    return disk_error(path, OSError(errno.ENOSPC if full else errno.EIO, str(error)))

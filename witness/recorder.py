@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -25,7 +26,7 @@ from safetensors.torch import save_file
 
 import witness
 from protocol.encoding import encode, encode_trusted
-from protocol.errors import UsageError, WitnessError
+from protocol.errors import IncompleteError, UsageError, WitnessError
 from protocol.keys import SigningKey
 from protocol.manifest import Manifest, Seed, validate
 from protocol.operations import OperationProbe
@@ -45,6 +46,7 @@ from witness import keys, profile, source
 from witness.data import Corpus, open_corpus, open_stored, store
 from witness.execute import Outcome, build, run_step
 from witness.hashing import hash_state
+from witness.history import require_unbroken
 from witness.logstore import LogStore
 from witness.operations import OperationRecorder
 from witness.program import Program, State, instantiate, plain_arguments
@@ -189,11 +191,9 @@ class Recorder:
             raise UsageError("schedule", "a seed is an integer or 32 bytes")
         Schedule(seed_value, corpus.documents.samples, batch_size)  # refuses an empty corpus before anything is written
         run = RunDir.create(folder)
-        run.lock()
         made = signer is None
         if signer is None:
-            signer = keys.generate("trainer")
-            keys.write_key(run.key, signer)
+            signer = run.read_key() if run.key.exists() else keys.generate("trainer")
 
         def manifest(numeric: NativeProfile, operations: OperationProbe) -> Manifest:
             return Manifest(
@@ -214,7 +214,11 @@ class Recorder:
 
         recorder = cls(run, program, corpus, signer)
         recorder.own_key = made
-        recorder.start(manifest, files)
+        with ExitStack() as undo:
+            run.lock()
+            undo.callback(recorder._release)
+            recorder.start(manifest, files)
+            undo.pop_all()
         return recorder
 
     def start(self, make_manifest: Any, files: dict[str, bytes]) -> None:
@@ -226,12 +230,12 @@ class Recorder:
             self._previous_root = self._table(Census(scratch, state)).root
             self._execute(scratch, state, 1)
         self._first_root = self._table(Census(scratch, state))
-        optimizers = {name: c for name, c in state.items() if isinstance(c, torch.optim.Optimizer)}
-        reachable = {**state, "program": scratch}
-        self._use(make_manifest(profile.capture(optimizers, reachable), operations.probe()))
+        self._use(make_manifest(profile.capture(*_parts(scratch, state)), operations.probe()))
         del scratch, state
         self.run.write_program(files)
         store(self.corpus, self.run.corpus)
+        if self.own_key and not self.run.key.exists():
+            keys.write_key(self.run.key, self.key)
         self.log = self.run.log()
         self.log.append(encode(self.manifest))
         self.run.sign_head(self.log, self.manifest.origin, self.key)
@@ -271,23 +275,48 @@ class Recorder:
 
         Raises:
             UsageError: `run-finished`, `resume-mismatch`, `resume-diverged`.
+            ProtocolError, VerificationError: `log-truncated`, `head-root`, ...: what is there does not hold together.
         """
         run = RunDir.open(path)
-        run.lock()
-        signer = _signer(key) or run.read_key()
-        log = run.log()
-        manifest, entries = read_log(log)
-        if any(isinstance(entry, FinalEvent) for entry in entries):
-            raise UsageError("run-finished", f"{path} is finished: {manifest.steps} steps")
-        recorder = cls(run, program, open_stored(run.corpus), signer)
-        recorder.log = log
-        recorder._check_same(manifest)
-        recorder._use(manifest)
-        if not any(isinstance(entry, InitRecord) for entry in entries):
-            recorder._begin()
-            return recorder
-        recorder._continue(entries)
+        recorder = cls(run, program, open_stored(run.corpus), _signer(key) or run.read_key())
+        with ExitStack() as undo:
+            run.lock()
+            undo.callback(recorder._release)
+            recorder.log = run.log()
+            manifest, entries = read_log(recorder.log)
+            recorder._check_same(manifest)
+            recorder._use(manifest)
+            require_unbroken(run, recorder.log, manifest, recorder.corpus.documents)
+            recorder._go_on(entries)
+            undo.pop_all()
         return recorder
+
+    def _go_on(self, entries: list[AfterManifest]) -> None:
+        final = next((entry for entry in entries if isinstance(entry, FinalEvent)), None)
+        if final is not None:
+            self._close_finished(final)
+            return
+        try:
+            profile.apply(self.manifest.profile)
+            self.state = self._initial_state()
+            optimizers, reachable = _parts(self.program, self.state)
+            profile.compare(self.manifest.profile, self.manifest.operations, optimizers, reachable)
+        except IncompleteError as error:
+            raise UsageError(
+                "resume-diverged", f"this process does not give the recorded bits: {error}", evidence=error.evidence
+            ) from error
+        if any(isinstance(entry, InitRecord) for entry in entries):
+            self._continue(entries)
+        else:
+            self._begin()
+
+    def _close_finished(self, final: FinalEvent) -> None:
+        """Signs the last head, where the process was stopped between the last entry and that head."""
+        if self.run.head_sizes()[-1:] == [self.log.size]:
+            raise UsageError("run-finished", f"{self.run.path} is finished: {self.manifest.steps} steps")
+        self.step_number, self._previous_root = final.steps, bytes.fromhex(final.state_root)
+        self._finished = True
+        self.run.sign_head(self.log, self.manifest.origin, self.key)
 
     def _check_same(self, manifest: Manifest) -> None:
         claim, _ = source.collect(type(self.program))
@@ -311,7 +340,6 @@ class Recorder:
         last = max(steps, default=0)
         kept = last_checkpoint(self.run, entries, self.manifest.pieces)
         at = kept.step if kept else 0
-        self.state = build(self.program, self._seed)
         if at:
             restore(self.program, self.state, *self.run.read_checkpoint(at, self.manifest.pieces))
         init = next(entry for entry in entries if isinstance(entry, InitRecord))
@@ -381,11 +409,13 @@ class Recorder:
         if batch.step != self.step_number + 1 or self._broken:
             raise UsageError("program", f"batch {batch.step} is not the one that is due ({self.step_number + 1})")
         made = self._advance(batch)
+        self._broken = True  # until it is recorded: a disk that refuses one entry may take the next
         self.log.append(encode_trusted(made))
         if self.manifest.keeps(made.step):
             self._keep()
         if self.step_number == self.manifest.steps:
             self._finish()
+        self._broken = False
         return self.losses[-1]
 
     def _advance(self, batch: Batch | None = None) -> StepRecord:
@@ -482,17 +512,18 @@ class Recorder:
 
     def close(self) -> None:
         """Ends recording. An unfinished run keeps its state, when it is whole, and can be resumed."""
-        log = getattr(self, "log", None)
-        if log is None or not self.run.log_path.exists():
-            self.run.unlock()
-            return
         try:
-            if not self._finished and not self._broken and self.step_number > 0:
+            if getattr(self, "log", None) and not self._finished and not self._broken and self.step_number > 0:
                 self._stop()
         finally:
+            self._release()
+
+    def _release(self) -> None:
+        log = getattr(self, "log", None)
+        if log is not None:
             log.close()
-            self.run.unlock()
             self.log = None  # type: ignore[assignment]
+        self.run.unlock()
 
     def _stop(self) -> None:
         kept = self.run.checkpoint_path(self.step_number).exists()
@@ -500,6 +531,12 @@ class Recorder:
             self._keep()
         else:
             self.run.sign_head(self.log, self.manifest.origin, self.key)
+
+
+def _parts(program: Program, state: State) -> tuple[dict[str, torch.optim.Optimizer], dict[str, Any]]:
+    """The optimisers of a state, and everything that its steps use, by name."""
+    optimizers = {name: c for name, c in state.items() if isinstance(c, torch.optim.Optimizer)}
+    return optimizers, {**state, "program": program}
 
 
 def _announced(entries: list[AfterManifest], step: int) -> bool:

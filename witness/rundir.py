@@ -25,10 +25,10 @@ from typing import TYPE_CHECKING
 from protocol.errors import ProtocolError, UsageError
 from protocol.keys import PublicKey, SigningKey, parse_signing_key, parse_vkey
 from protocol.manifest import Manifest, check_source, parse_manifest
-from protocol.notes import Checkpoint, open_head, sign_head
+from protocol.notes import Checkpoint, sign_head
 from protocol.records import AfterManifest, CheckpointEvent, parse_entry
 from protocol.statetree import Entry, Pieces
-from witness.statefile import read_state, write_bytes
+from witness.statefile import disk_error, read_state, write_bytes
 
 if TYPE_CHECKING:
     from witness.logstore import LogStore
@@ -59,15 +59,32 @@ class RunDir:
     def create(cls, path: Path) -> RunDir:
         """Makes an empty run directory.
 
+        What a start that failed or was killed left behind, before it committed to anything, is taken as empty.
+
         Raises:
-            UsageError: `run-exists`, unless the folder is missing or empty.
+            UsageError: `run-exists`, unless the folder is missing or empty; `disk`, `disk-full`.
         """
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise UsageError("run-exists", f"{path} exists and is not empty")
         run = cls(path)
-        for folder in (path, run.heads, run.checkpoints, run.corpus, run.program):
-            folder.mkdir(parents=True, exist_ok=True)
+        try:
+            if path.exists() and not (path.is_dir() and run._is_unbegun()):
+                raise UsageError("run-exists", f"{path} exists and is not empty")
+            for folder in (path, run.heads, run.checkpoints, run.corpus, run.program):
+                folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise disk_error(path, error) from None
         return run
+
+    def _is_unbegun(self) -> bool:
+        """Whether everything here is ours and nothing was committed: no entry in the log, no head, no state."""
+        ours = {p.name for p in (self.heads, self.checkpoints, self.corpus, self.program, self.key)} | {"lock"}
+        log = {self.log_path.name + suffix for suffix in ("", "-wal", "-shm", "-journal")}
+        found = {p.name for p in self.path.iterdir()}
+        if not found <= ours | log or self.head_sizes() or self.kept_steps():
+            return False
+        if not self.log_path.exists():
+            return True
+        with self.log() as entries:
+            return entries.size == 0
 
     @classmethod
     def open(cls, path: Path) -> RunDir:
@@ -84,9 +101,12 @@ class RunDir:
         """Holds the run for writing until the process ends or `unlock`.
 
         Raises:
-            UsageError: `run-locked`.
+            UsageError: `run-locked`, `disk`, `disk-full`.
         """
-        handle = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            handle = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise disk_error(self.path / "lock", error) from None
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -112,8 +132,10 @@ class RunDir:
         Raises:
             ProtocolError: `log-empty`, `log-damaged`, or what is wrong with the entry.
         """
-        with self.log() as log:
-            first = next(iter(log.entries(0, 1)), None)
+        from witness.logreader import LogReader
+
+        with LogReader(self.log_path) as log:
+            first = log.first()
         if first is None:
             raise ProtocolError("log-empty", f"{self.log_path} holds no manifest")
         return parse_manifest(first)
@@ -187,7 +209,18 @@ class RunDir:
         return files
 
     def read_key(self) -> SigningKey:
-        """The key that was made for this run."""
+        """The key that was made for this run.
+
+        Raises:
+            UsageError: `key-missing`, when another one was named for it.
+            ProtocolError: `key-malformed`.
+        """
+        if not self.key.exists():
+            raise UsageError(
+                "key-missing",
+                f"{self.path} holds no key: it was recorded with one that was named",
+                next_action="name that key with --key",
+            )
         return parse_signing_key(self._read(self.key, 4096).decode("ascii", "replace").strip())
 
     @staticmethod
@@ -221,24 +254,6 @@ def read_log(log: LogStore) -> tuple[Manifest, list[AfterManifest]]:
 def trainer_key(manifest: Manifest) -> PublicKey:
     """The key that signs this run's heads."""
     return parse_vkey(manifest.key)
-
-
-def check_head(note: bytes, manifest: Manifest, log: LogStore) -> Checkpoint:
-    """Opens a stored head and compares it with the log's entries.
-
-    Raises:
-        VerificationError, ProtocolError: as `open_head`; `head-root` when the log does not have that root at that size.
-    """
-    from protocol import merkle
-    from protocol.errors import VerificationError
-
-    head = open_head(note, [trainer_key(manifest)], manifest.origin)
-    frontier = merkle.Frontier()
-    for entry in log.entries(0, head.size):
-        frontier.append(entry)
-    if frontier.size != head.size or frontier.root() != head.root:
-        raise VerificationError("head-root", f"the signed head over {head.size} entries is not a head of this log")
-    return head
 
 
 def last_checkpoint(run: RunDir, entries: list[AfterManifest], pieces: Pieces) -> CheckpointEvent | None:

@@ -12,7 +12,8 @@ import hashlib
 import importlib
 import sys
 import types
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,19 @@ class StopLoading(BaseException):
 
 
 _loading = False
+
+
+@contextmanager
+def loading() -> Iterator[None]:
+    """Within it, `witness.record` ends the import of the script that calls it."""
+    global _loading
+    before, _loading = _loading, True
+    try:
+        yield
+    except StopLoading:
+        pass
+    finally:
+        _loading = before
 
 
 def stop_when_loading() -> None:
@@ -172,7 +186,6 @@ def execute(name: str, folder: Path) -> Mapping[str, Any]:
     Raises:
         ProtocolError: `program-load`.
     """
-    global _loading
     path = folder.joinpath(*name.split("."))
     file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     module = types.ModuleType(name)
@@ -180,18 +193,14 @@ def execute(name: str, folder: Path) -> Mapping[str, Any]:
     module.__package__ = name if path.is_dir() else name.rpartition(".")[0]
     sys.path.insert(0, str(folder))
     sys.modules[name] = module
-    _loading = True
     try:
         if module.__package__ and module.__package__ != name:
             importlib.import_module(module.__package__)
         code = compile(file.read_bytes(), str(file), "exec", dont_inherit=True)
-        exec(code, vars(module))  # noqa: S102 - running the committed program is what a replay is; see witness.sandbox
-    except StopLoading:
-        pass
+        with loading():
+            exec(code, vars(module))  # noqa: S102 - running the committed program is what a replay is; see witness.sandbox
     except Exception as error:
         raise ProtocolError(
             "program-load", f"{file.name} cannot be imported: {type(error).__name__}: {error}"
         ) from error
-    finally:
-        _loading = False
     return vars(module)
