@@ -219,9 +219,6 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "wrong-key": _wrong(
             "the key is not the one the manifest names", "serve the run with the key it was recorded with"
         ),
-        "budget": _unknown(
-            "the verifier's time was over before this", "run another session: evidence over one head adds up"
-        ),
         "cancelled": _unknown(
             "the verifier was stopped before this", "run another session: evidence over one head adds up"
         ),

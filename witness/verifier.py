@@ -283,7 +283,8 @@ class Verification:
         owed = checks.mandatory(audit, self.policy.outliers) if audit.size > 1 else []
         if self.cancelled:
             self.notes.append("the verifier was stopped; its draws count for nothing")
-        present = [CheckResult(name, self.checked.get(name, NOT_RUN)) for name in CHECKS]
+        blank = Result("incomplete", "cancelled", "the verifier was stopped before this") if self.cancelled else NOT_RUN
+        present = [CheckResult(name, self.checked.get(name, blank)) for name in CHECKS]
         drawn = [
             c.step
             for c in sorted(session.challenges or (), key=lambda c: -1 if c.order is None else c.order)
