@@ -42,7 +42,7 @@ def timed(name: str, owner: Any, attribute: str) -> None:
 
 
 def experiment(batch_size: int, context: int, steps: int) -> list[object]:
-    config = GPTConfig(layers=7, heads=5, width=320, context=context, batch_size=batch_size, steps=steps + 3)
+    config = GPTConfig(layers=8, heads=5, width=320, context=context, batch_size=batch_size, steps=steps + 3)
     program = GPT(config)
     spent.clear()
     with tempfile.TemporaryDirectory() as folder:
@@ -57,7 +57,7 @@ def experiment(batch_size: int, context: int, steps: int) -> list[object]:
                 for parameter in state.model.parameters():
                     parameter.grad = None
                 state.step = batch.step
-                float(bare_program.step(state, bare_program.collate(batch.samples)))
+                bare_program.step(state, bare_program.collate(batch.samples)).item()
                 bare_seconds = time.perf_counter() - start
                 spent.clear()
                 start = time.perf_counter()

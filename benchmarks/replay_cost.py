@@ -29,7 +29,7 @@ def main() -> None:
     quick = "--quick" in sys.argv
     _report.heading("What does a challenged step cost the verifier, next to the trainer's own step?")
     rows = []
-    for layers, heads, width in ((5, 4, 128), (7, 5, 320)):
+    for layers, heads, width in ((5, 4, 128), (8, 5, 320)):
         config = GPTConfig(layers=layers, heads=heads, width=width, batch_size=24, steps=12 if quick else 20)
         with tempfile.TemporaryDirectory() as folder:
             own = []

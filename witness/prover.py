@@ -25,6 +25,7 @@ from protocol.statetree import Entry, Table
 from witness.data import open_stored
 from witness.hashing import hash_state
 from witness.layout import lay_out
+from witness.logreader import LogReader
 from witness.replay import Input, Replayer
 from witness.rundir import RunDir, trainer_key
 from witness.statefile import read_state, write_state
@@ -48,7 +49,6 @@ class RunArchive:
         self.run, self._block = run, block
         self.corpus = open_stored(run.corpus, data)
         self.audit = LogAudit(self.corpus.documents)
-        self._log = run.log()
         self._work = TemporaryDirectory(prefix="witness-prover-", ignore_cleanup_errors=True)
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="witness-rebuild")
         self._replayer: Replayer | None = None
@@ -62,12 +62,12 @@ class RunArchive:
 
     def _read_log(self) -> None:
         self.head = self.run.latest_head()
-        first = next(iter(self._log.entries(0, 1)), b"")
+        first = next(self.entries(0, 1), b"")
         self.audit.read(first)
         key, origin = trainer_key(self.audit.manifest), self.audit.manifest.origin
         head = open_head(self.head, [key], origin)
         self.heads = [self.run.read_head(size) for size in self.run.head_sizes() if size <= head.size]
-        for entry in self._log.entries(1, head.size):
+        for entry in self.entries(1, head.size):
             self.audit.read(entry)
         self.audit.finish(head)
 
@@ -85,14 +85,14 @@ class RunArchive:
         if self._replayer is not None:
             self._replayer.__exit__(None, None, None)
         self._pool.shutdown(wait=True)
-        self._log.close()
         self._work.cleanup()
 
     # -- what the session asks --------------------------------------------------------------------
 
     def entries(self, first: int, stop: int) -> Iterator[bytes]:
         """Log entries from `first` up to `stop`."""
-        return self._log.entries(first, stop)
+        with LogReader(self.run.log_path) as log:
+            yield from log.entries(first, stop)
 
     def source(self, path: str) -> bytes:
         """A source file of the program.
@@ -198,7 +198,7 @@ class RunArchive:
         if start < 0:
             made = replayer.init()
             if 0 in wanted:
-                write_state(folder / "0.state", made.entries, made.buffers.__getitem__)
+                write_state(folder / "0.state", made.entries, made.buffers.__getitem__, durable=False)
             entries: list[Entry] = made.entries
             buffers = dict(made.buffers)
             start = 0
@@ -215,7 +215,7 @@ class RunArchive:
         for replayed in replayer.steps(entries, buffers, start + 1, inputs, [s for s in wanted if s > start], progress):
             if replayed.state is not None:
                 state = replayed.state
-                write_state(folder / f"{replayed.step}.state", state.entries, state.buffers.__getitem__)
+                write_state(folder / f"{replayed.step}.state", state.entries, state.buffers.__getitem__, durable=False)
 
     def _input(self, step: int) -> Input:
         return Input(self.corpus.samples(self.audit.indices(step)), self.corpus.samples(probe_of(self.audit, step)))

@@ -27,7 +27,7 @@ from protocol.statetree import Entry, Table
 from witness import sandbox
 from witness.environment import environment
 from witness.hashing import hash_state
-from witness.statefile import parse_state, write_bytes, write_state
+from witness.statefile import parse_state, write_state
 from witness.worker_files import Job, Shown, Trouble
 
 TARGET = "witness.worker:main"
@@ -159,7 +159,7 @@ class Replayer:
         """
         last = first + len(inputs) - 1
         with self._job(Job("steps", self._folder(), first, last, tuple(keep))) as job:
-            write_state(job / "before.state", entries, buffers.__getitem__)
+            write_state(job / "before.state", entries, buffers.__getitem__, durable=False)
             for step, given in enumerate(inputs, first):
                 (job / f"{step}.samples").write_bytes(join_entries(list(given.samples)))
                 (job / f"{step}.probe").write_bytes(join_entries(list(given.probe)))
@@ -183,8 +183,8 @@ class Replayer:
         self._count += 1
         folder = Path(self._work.name) / f"{self._count}"
         folder.mkdir()
-        write_bytes(folder / "manifest", encode(self.manifest))
-        write_bytes(folder / "job", encode(structs.replace(job, trace=self.trace)))
+        (folder / "manifest").write_bytes(encode(self.manifest))
+        (folder / "job").write_bytes(encode(structs.replace(job, trace=self.trace)))
         return _Folder(folder)
 
     def _run(self, job: Path, steps: int = 1, progress: Callable[[str], None] | None = None) -> None:

@@ -5,6 +5,7 @@ because a container's own header is not canonical and does not know scalars or a
 it read and compares with a committed root; the container itself is never hashed. Needs no torch.
 """
 
+import errno
 import os
 import stat
 from collections.abc import Callable, Iterable
@@ -19,10 +20,19 @@ from protocol.errors import ProtocolError, UsageError
 from protocol.statetree import MAX_TABLE, Entry, Pieces, validate
 
 _INDEX = "@entries"
+DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
-def write_state(path: Path, entries: Iterable[Entry], data: Callable[[str], memoryview | bytes]) -> None:
+def write_state(
+    path: Path, entries: Iterable[Entry], data: Callable[[str], memoryview | bytes], *, durable: bool = True
+) -> None:
     """Writes a state file atomically: a crash leaves the old file or none.
+
+    Args:
+        path: of the file.
+        entries: of the state.
+        data: gives the little-endian bytes of an entry by name.
+        durable: flush to the disk; False for files that another process reads at once and nobody keeps.
 
     Raises:
         UsageError: `disk-full` or `disk`.
@@ -31,7 +41,10 @@ def write_state(path: Path, entries: Iterable[Entry], data: Callable[[str], memo
     tensors = {entry.name: np.frombuffer(data(entry.name), dtype=np.uint8) for entry in entries}
     tensors[_INDEX] = np.frombuffer(encode(entries), dtype=np.uint8)
     try:
-        atomic_write(path, lambda temporary: save_file(tensors, temporary))
+        if durable:
+            atomic_write(path, lambda temporary: save_file(tensors, temporary))
+        else:
+            save_file(tensors, path)
     except safetensors.SafetensorError as error:
         raise disk_error(path, OSError(28, str(error))) from error
 
@@ -42,23 +55,34 @@ def read_state(path: Path, pieces: Pieces) -> tuple[list[Entry], dict[str, bytes
     Raises:
         ProtocolError: `state-file`.
     """
+    return parse_state(read_file(path), pieces, path.name)
+
+
+def read_file(path: Path, *, follow: bool = False) -> bytes:
+    """The bytes of a file that a stranger may have put there: no pipe is waited for, no memory filled.
+
+    Args:
+        path: of the file.
+        follow: whether it may be a link; only for a path that a person named.
+
+    Raises:
+        ProtocolError: `state-file`.
+    """
+
+    def opener(name: str, flags: int) -> int:
+        return os.open(name, flags | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW))
+
     try:
-        with open(path, "rb", opener=_open_own) as file:
+        with open(path, "rb", opener=opener) as file:
             found = os.fstat(file.fileno())
             if not stat.S_ISREG(found.st_mode):
                 raise ProtocolError("state-file", f"{path.name} is not a file")
             memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
             if found.st_size > memory:
                 raise ProtocolError("state-file", f"{path.name} is {found.st_size} bytes, more than this machine has")
-            data = file.read()
+            return file.read()
     except OSError as error:
         raise ProtocolError("state-file", f"{path.name} cannot be read: {error.strerror}") from None
-    return parse_state(data, pieces, path.name)
-
-
-def _open_own(path: str, flags: int) -> int:
-    """Follows no link and waits for no pipe: a run directory may come from a stranger."""
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
 def parse_state(data: bytes, pieces: Pieces, name: str) -> tuple[list[Entry], dict[str, bytes]]:
@@ -122,5 +146,5 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 def disk_error(path: Path, error: OSError) -> UsageError:
     """The error for a disk that refuses: nothing that was written before is lost."""
-    code = "disk-full" if error.errno in (28, 122) else "disk"
+    code = "disk-full" if error.errno in DISK_FULL else "disk"
     return UsageError(code, f"cannot write {path}: {error.strerror or error}", evidence={"path": str(path)})

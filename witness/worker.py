@@ -82,7 +82,7 @@ def _hyperparameters(folder: Path, manifest: Manifest, job: Job, program: Progra
 def _init(folder: Path, manifest: Manifest, job: Job, program: Program) -> None:
     del job
     census = Census(program, _build(manifest, program))
-    write_state(folder / "0.state", census.entries(), census.data)
+    write_state(folder / "0.state", census.entries(), census.data, durable=False)
 
 
 def _steps(folder: Path, manifest: Manifest, job: Job, program: Program) -> None:
@@ -94,10 +94,10 @@ def _steps(folder: Path, manifest: Manifest, job: Job, program: Program) -> None
         probe = split_entries((folder / f"{step}.probe").read_bytes())
         outcome = run_step(program, state, step, seed, samples, probe)
         entries, buffers = outcome.batch
-        write_state(folder / f"{step}.batch", entries, buffers.__getitem__)
+        write_state(folder / f"{step}.batch", entries, buffers.__getitem__, durable=False)
         (folder / f"{step}.record").write_bytes(encode(Shown(outcome.fingerprint, outcome.hyperparameters)))
         if step in job.keep:
             census = Census(program, state)
-            write_state(folder / f"{step}.state", census.entries(), census.data)
+            write_state(folder / f"{step}.state", census.entries(), census.data, durable=False)
         with (folder / "progress").open("a") as file:
             file.write(f"{step}\n")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -22,6 +21,8 @@ if TYPE_CHECKING:
     from witness.demonstration import Cheat
 
 CONFIDENCE, BAD_FRACTION = "0.95", "0.1"
+THREADS = 1
+"""Small models gain little from a second thread, and lose much where another process wants the core."""
 _START_SECONDS = 120.0
 
 
@@ -36,7 +37,7 @@ def command(ctx: click.Context, out: Path | None, steps: int) -> None:
     from witness.environment import recommended_environment
     from witness.pinning import restart_in
 
-    restart_in(recommended_environment(len(os.sched_getaffinity(0))))
+    restart_in(recommended_environment(THREADS))
     folder = out or _free(Path("runs"))
     if folder.exists() and any(folder.iterdir()):
         raise UsageError("run-exists", f"{folder} exists and is not empty")
@@ -99,6 +100,8 @@ def _honest(folder: Path, steps: int) -> None:
         str(folder / "trainer.key"),
         "--checkpoint-every",
         "10",
+        "--threads",
+        str(THREADS),
     )
     _title("3. The trainer serves the run; the verifier challenges it over HTTP")
     with _served(run, folder / "trainer.key") as url:
