@@ -73,7 +73,9 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "key-exists": _usage("a key file is never overwritten", "name another file"),
         "key-missing": _usage("the key file cannot be read", "make one with `witness keygen`"),
         "log-damaged": _malformed("the log's file is damaged", "restore log.sqlite from a copy; nothing was changed"),
-        "log-empty": _malformed("the log holds no manifest", "record the run again"),
+        "log-empty": _malformed(
+            "the log holds no manifest", "nothing was committed to yet: start the run again, without --resume"
+        ),
         "program-load": _malformed("the program cannot be loaded from its committed files"),
         "program-source-missing": _usage(
             "the program's source cannot be bound", "put the program into a .py file of its own folder"
@@ -171,6 +173,12 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "other-run": _wrong("the certificate is about another run", "name the run that the certificate is about"),
         "released-weights": _wrong(
             "a weights file is not the one the run released", "ask the trainer for the released file"
+        ),
+        "unforeseen": Code(
+            "an error that no code here expected",
+            EXIT_INCOMPLETE,
+            500,
+            "please report it, with this line and the command; what was written before is intact",
         ),
         "usage": _usage("the options do not fit together", "see --help"),
         # fsck (witness.fsck, witness.logreader)

@@ -94,7 +94,12 @@ class RunDir:
             UsageError: `run-missing`.
         """
         if not (path / "log.sqlite").is_file():
-            raise UsageError("run-missing", f"{path} is not a run directory (it has no log.sqlite)")
+            stopped = "nothing was committed to yet: start the run again, without --resume"
+            raise UsageError(
+                "run-missing",
+                f"{path} is not a run directory (it has no log.sqlite)",
+                next_action=stopped if (path / "lock").exists() else None,
+            )
         return cls(path)
 
     def lock(self) -> None:

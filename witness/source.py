@@ -194,12 +194,12 @@ def execute(name: str, folder: Path) -> Mapping[str, Any]:
     sys.path.insert(0, str(folder))
     sys.modules[name] = module
     try:
-        if module.__package__ and module.__package__ != name:
-            importlib.import_module(module.__package__)
         code = compile(file.read_bytes(), str(file), "exec", dont_inherit=True)
         with loading():
+            if module.__package__ and module.__package__ != name:
+                importlib.import_module(module.__package__)
             exec(code, vars(module))  # noqa: S102 - running the committed program is what a replay is; see witness.sandbox
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ProtocolError(
             "program-load", f"{file.name} cannot be imported: {type(error).__name__}: {error}"
         ) from error

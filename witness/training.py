@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import sys
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from protocol.errors import ProtocolError, UsageError
 
 if TYPE_CHECKING:
+    from protocol.manifest import Manifest
     from witness.program import Program
     from witness.recorder import Recorder
 
@@ -73,6 +75,36 @@ def make_program(kind: type[Program], settings: Mapping[str, str], steps: int | 
         return kind(**values)
     except TypeError as error:
         raise UsageError("program", f"{kind.__name__} cannot be made with {dict(settings)}: {error}") from error
+
+
+def remake_program(kind: type[Program], manifest: Manifest) -> Program:
+    """The program of a run, with the arguments of its manifest.
+
+    Raises:
+        ProtocolError: `program-arguments`.
+        UsageError: `resume-mismatch`, when another class is named.
+    """
+    from witness.program import instantiate
+
+    if manifest.program.entry.rpartition(":")[2] != kind.__qualname__:
+        raise UsageError("resume-mismatch", f"the run is one of {manifest.program.entry}, not of {kind.__qualname__}")
+    return instantiate(kind, vars(sys.modules[kind.__module__]), manifest.program.arguments)
+
+
+def of_program(error: Exception, kind: type[Program]) -> UsageError | None:
+    """What a person is told whose program raises: what, and where in their own files; None for any other error."""
+    folder = Path(sys.modules[kind.__module__].__file__ or ".").resolve().parent
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if folder in Path(frame.filename).resolve().parents]
+    if not own:
+        return None
+    where = f"{Path(own[-1].filename).name}:{own[-1].lineno}"
+    return UsageError(
+        "program",
+        f"{kind.__qualname__} raises {type(error).__name__} at {where}: {error}",
+        evidence={"where": where},
+        next_action="mend the program; a changed program is a new run, the same one can be continued with --resume",
+    )
 
 
 def _value(text: str) -> Any:

@@ -10,10 +10,12 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import traceback
+from pathlib import Path
 
 import click
 
-from protocol.errors import EXIT_INCOMPLETE, EXIT_USAGE, WitnessError
+from protocol.errors import EXIT_INCOMPLETE, EXIT_USAGE, UsageError, WitnessError
 from witness import __version__
 
 COMMANDS = {
@@ -83,8 +85,24 @@ def main() -> None:
         status = EXIT_INCOMPLETE
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        status = 0
+        status = EXIT_INCOMPLETE  # whoever closed the pipe has not read the verdict
+    except Exception as error:  # noqa: BLE001 - one clear line, whatever it is; it says where
+        found = _unforeseen(error)
+        _complain(found)
+        status = found.exit_status
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _unforeseen(error: Exception) -> WitnessError:
+    """The error for what no code here foresaw."""
+    if isinstance(error, OSError) and error.strerror:
+        from witness.statefile import DISK_FULL
+
+        code = "disk-full" if error.errno in DISK_FULL else "disk"
+        return UsageError(code, f"{error.filename or 'the disk'}: {error.strerror}")
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{Path(frame.filename).name}:{frame.lineno}"
+    return UsageError("unforeseen", f"{type(error).__name__} at {where}: {error}")
 
 
 def _complain(error: WitnessError) -> None:

@@ -7,12 +7,15 @@ import os
 import signal
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from protocol.errors import EXIT_INCOMPLETE, UsageError
+from protocol.errors import EXIT_INCOMPLETE, UsageError, WitnessError
 from witness.cli.progress import Progress
+
+if TYPE_CHECKING:
+    from protocol.manifest import Manifest
 
 
 def _settings(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
@@ -85,13 +88,29 @@ def command(
     Ctrl-C once ends after the current step; the run can then be continued with --resume.
     """
     _pin(out, resume, options["threads"])
-    from witness.recorder import record
-    from witness.training import find_program, make_program, run_loop
+    from witness.training import find_program, make_program, of_program, remake_program
 
-    if resume:
-        settings, options = _as_before(out, settings, options)
     kind = find_program(program)
-    made = make_program(kind, settings, options["steps"])
+    try:
+        if resume and not settings:
+            made = remake_program(kind, _as_before(out, options["steps"]))
+        else:
+            steps = _as_before(out, options["steps"]).steps if resume else options["steps"]
+            made = make_program(kind, settings, steps)
+        _record(ctx, made, out, resume, as_json, options)
+    except (WitnessError, click.exceptions.Exit):
+        raise
+    except Exception as error:
+        found = of_program(error, kind)
+        if found is None:
+            raise
+        raise found from error
+
+
+def _record(ctx: click.Context, made: Any, out: Path, resume: bool, as_json: bool, options: dict[str, Any]) -> None:
+    from witness.recorder import record
+    from witness.training import run_loop
+
     began = time.monotonic()
     with Progress(quiet=as_json) as progress:
         progress.stage("trying the program on a scratch copy, probing its operations")
@@ -133,16 +152,14 @@ def _pin(out: Path, resume: bool, threads: int | None) -> None:
         restart_in(recommended_environment(threads or len(os.sched_getaffinity(0))))
 
 
-def _as_before(out: Path, settings: dict[str, str], options: dict[str, Any]) -> tuple[dict[str, str], dict[str, Any]]:
-    """A resumed run takes its program's arguments from the manifest where the command line names none."""
+def _as_before(out: Path, steps: int | None) -> Manifest:
+    """The manifest of a run that is resumed: it fixes the steps, and the settings where none are named."""
     from witness.rundir import RunDir
 
     manifest = RunDir.open(out).manifest()
-    if options["steps"] is None:
-        options = {**options, "steps": manifest.steps}
-    elif options["steps"] != manifest.steps:
+    if steps not in (None, manifest.steps):
         raise UsageError("resume-mismatch", f"the run promises {manifest.steps} steps; a promise cannot be changed")
-    return settings, options
+    return manifest
 
 
 def _stop_softly(recorder: Any, progress: Progress) -> None:
