@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -67,6 +68,9 @@ class Listener:
 
     def advance(self, done: int, total: int) -> None:
         """The part is at `done` of `total`."""
+
+    def waiting(self, done: int, total: int) -> None:
+        """The prover is rebuilding a state: `done` of `total` steps."""
 
     def consent(self, manifest: Manifest, digest: str) -> None:
         """The program that would run, when consent is missing."""
@@ -136,7 +140,7 @@ class Verification:
             WitnessError: before there is a run to certify anything about: no binding, no readable manifest.
         """
         self.session = VerifierSession(self.policy, self.nonce, held=self.options.held)
-        ask = Ask(self.transport, self.policy.answer_seconds, self.clock)
+        ask = Ask(self.transport, self.policy.answer_seconds, self.clock, self.listener.waiting)
         with TemporaryDirectory(prefix="witness-verify-", ignore_cleanup_errors=True) as work:
             # 1. the prover binds itself to a head before it knows the nonce
             self.listener.stage("binding the prover to a signed head")
@@ -149,6 +153,8 @@ class Verification:
                 self.cancelled = True
             finally:
                 records.close()
+                with suppress(WitnessError):  # courtesy only: nothing hangs on the prover's hearing it
+                    self.transport(self.session.close_request())
             return self._certify(manifest)
 
     # -- steps 2 to 6 -----------------------------------------------------------------------------

@@ -18,8 +18,17 @@ import click
     "--key", type=click.Path(path_type=Path), help="The trainer's signing key; default: the one in the run's folder."
 )
 @click.option("--data", type=click.Path(path_type=Path), help="Where the corpus lies now, if it moved.")
+@click.option(
+    "--proxy",
+    "proxies",
+    multiple=True,
+    metavar="ADDRESS",
+    help="A reverse proxy in front (it speaks TLS), whose word on client addresses is believed; may be repeated.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Announce the address as one JSON object.")
-def command(run: Path, host: str, port: int, key: Path | None, data: Path | None, as_json: bool) -> None:
+def command(
+    run: Path, host: str, port: int, key: Path | None, data: Path | None, proxies: tuple[str, ...], as_json: bool
+) -> None:
     """Answer challenge sessions on RUN over HTTP, until Ctrl-C.
 
     States that were not kept are rebuilt in the sandbox when a session asks for them. The run may still be in training.
@@ -40,4 +49,4 @@ def command(run: Path, host: str, port: int, key: Path | None, data: Path | None
                 else f"serving run {facts['run'][:16]} ({facts['steps']} steps) at {url}"
             )
 
-        serve(app, host, port, ready=ready)
+        serve(app, host, port, ready=ready, proxies=proxies)

@@ -151,7 +151,11 @@ def _read(path: Path) -> bytes:
 
 def _transport(stack: ExitStack, target: str, remote: bool, options: dict[str, Any]) -> Any:
     if remote:
+        import logging
+
         from witness.http.client import HttpTransport
+
+        logging.getLogger("stamina").setLevel(logging.ERROR)  # retries are ours to report
 
         return stack.enter_context(HttpTransport(target, answer_seconds=options["answer_seconds"]))
     from witness.prover import RunArchive, local_transport
@@ -175,6 +179,9 @@ def _listener(progress: Progress) -> Any:
 
         def advance(self, done: int, total: int) -> None:
             progress.advance(done, total)
+
+        def waiting(self, done: int, total: int) -> None:
+            progress.advance(self.done, self.total, f"the prover is rebuilding a state, {done} of {total} steps")
 
         def consent(self, manifest: Manifest, digest: str) -> None:
             progress.line("The run's own program would be executed here, in the sandbox:")
