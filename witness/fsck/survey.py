@@ -11,7 +11,7 @@ nowhere else.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from protocol import merkle
 from protocol.checks import LogAudit
@@ -186,6 +186,8 @@ class Survey:
         else:
             if audit.steps > steps:
                 self._sample = entry
+            if len(audit.checkpoints) > checkpoints and not altered and audit.steps in self._doubts.values():
+                self._announced[audit.steps] = audit.state_root(audit.steps).hex()
         ended = self.final is None and audit.final is not None
         self.final = self.final or audit.final
         if altered and (audit.steps > steps or number == 1 or ended):
@@ -255,7 +257,7 @@ class Survey:
     def _stand_in(self, step: int, shape: Fingerprint | None, root: str | None) -> bytes:
         audit = self.audit
         if self._sample:
-            shape = parse_entry(self._sample).fingerprint
+            shape = cast("StepRecord", parse_entry(self._sample)).fingerprint
         elif shape is None:
             shape = Fingerprint(f32(0.0), f32(0.0), (f32(0.0),), None)
         records = UNKNOWN
