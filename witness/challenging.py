@@ -21,6 +21,7 @@ from protocol.statetree import Entry, Table, first_difference, ranges
 from protocol.verifying import VerifierSession
 from witness.asking import Ask
 from witness.difference import first_element
+from witness.outcomes import result_of
 from witness.replay import Input, ReplayedState, ReplayedStep, Replayer
 
 FIELDS = ("batch", "state_root", "fingerprint", "hyperparameters")
@@ -65,8 +66,6 @@ class Challenger:
 
     def run(self, challenge: Challenge) -> Result:
         """The outcome of one challenge; never raises for what the prover or the program does."""
-        from witness.verifier import result_of
-
         try:
             try:
                 if challenge.step == 0:

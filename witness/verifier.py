@@ -8,81 +8,32 @@ neither becomes a pass.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import witness
 from protocol import checks, soundness
 from protocol.certificate import CLAIMS, NOT_CLAIMED, Predicate, sign_certificate
-from protocol.encoding import MAX_INTEGER, Struct
-from protocol.errors import IncompleteError, ProtocolError, UsageError, VerificationError, WitnessError
+from protocol.errors import IncompleteError, ProtocolError, VerificationError, WitnessError
 from protocol.keys import SigningKey
 from protocol.manifest import Manifest
 from protocol.messages import Policy
 from protocol.profile import Comparison
 from protocol.required import CHECKS, ChallengeResult, CheckResult, Result, assess, draw_count, verdict_of
-from protocol.session import Challenge
 from protocol.verifying import VerifierSession
 from witness import source
 from witness.asking import Ask, Clock
 from witness.challenging import Challenger
 from witness.layout import lay_out
+from witness.listening import Listener, Plan
+from witness.outcomes import NOT_RUN, failed_check, result_of, run_notes
 from witness.replay import ROWS, Replayer
+from witness.spool import LogSpool
 
 REPLAY_CHECK = "hyperparameters"
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What is about to happen, said before it does.
-
-    Attributes:
-        steps: recorded under the head.
-        mandatory: challenges that every verifier makes.
-        draws: uniform draws that will be made.
-        owed: uniform draws that the policy asks for.
-        state_bytes: of the largest state to fetch, a challenge.
-        seconds: estimate for all challenges.
-        detection: probability with which a bad run would be rejected when all is done.
-    """
-
-    steps: int
-    mandatory: int
-    draws: int
-    owed: int
-    state_bytes: int
-    seconds: float
-    detection: str
-
-
-class Listener:
-    """Hears what happens, for progress; every method does nothing here."""
-
-    def stage(self, text: str) -> None:
-        """A new part begins."""
-
-    def advance(self, done: int, total: int) -> None:
-        """The part is at `done` of `total`."""
-
-    def waiting(self, done: int, total: int) -> None:
-        """The prover is rebuilding a state: `done` of `total` steps."""
-
-    def consent(self, manifest: Manifest, digest: str) -> None:
-        """The program that would run, when consent is missing."""
-
-    def planned(self, plan: Plan) -> None:
-        """The challenges are known."""
-
-    def challenged(self, challenge: Challenge, result: Result) -> None:
-        """A challenge has an outcome."""
-
-    def round_done(self, draws: int, detection: str) -> None:
-        """So many draws were clean, and what that is worth."""
 
 
 @dataclass(slots=True)
@@ -146,7 +97,7 @@ class Verification:
             self.listener.stage("binding the prover to a signed head")
             ask(self.session.hello(), self.session.welcome)
             manifest = ask(self.session.log_request(), self.session.take_manifest)
-            records = Records(Path(work) / "log")
+            records = LogSpool(Path(work) / "log")
             try:
                 self._replay(ask, manifest, Path(work), records)
             except KeyboardInterrupt:
@@ -159,7 +110,7 @@ class Verification:
 
     # -- steps 2 to 6 -----------------------------------------------------------------------------
 
-    def _replay(self, ask: Ask, manifest: Manifest, work: Path, records: Records) -> None:
+    def _replay(self, ask: Ask, manifest: Manifest, work: Path, records: LogSpool) -> None:
         # 2. every gradient-free check that needs no program, on every step
         if not self._read_log(ask, manifest, records):
             return
@@ -179,7 +130,7 @@ class Verification:
             self.checked.setdefault(REPLAY_CHECK, outcome)
             self.notes.append(f"{outcome.outcome}: {error}")
 
-    def _read_log(self, ask: Ask, manifest: Manifest, records: Records) -> bool:
+    def _read_log(self, ask: Ask, manifest: Manifest, records: LogSpool) -> bool:
         session, head = self.session, self.session.head
         self.listener.stage("reading the corpus and the log, checking every step")
         try:
@@ -194,7 +145,7 @@ class Verification:
                 self.listener.advance(session.audit.size if session.audit else 0, head.size if head else 0)
         except WitnessError as error:
             failed = result_of(error)
-            at = _failed_check(error)
+            at = failed_check(error)
             self.checked = {name: failed if name == at else NOT_RUN for name in CHECKS}
             return False
         self.checked = {name: Result("reproduced") for name in CHECKS if name != REPLAY_CHECK}
@@ -239,7 +190,7 @@ class Verification:
             if not self.options.keep_going:
                 raise
 
-    def _challenge(self, ask: Ask, replayer: Replayer, comparison: Comparison, records: Records) -> None:
+    def _challenge(self, ask: Ask, replayer: Replayer, comparison: Comparison, records: LogSpool) -> None:
         audit, session = self._audit(), self.session
         owed = draw_count(self.policy, audit.steps)
         seconds = max(replayer.seconds)  # building and probing each operation once costs about what a replay costs
@@ -333,98 +284,5 @@ class Verification:
         return self.session.audit
 
 
-NOT_RUN = Result("incomplete", "not-run", "not run")
-
-
-class Records:
-    """Log entries on disk, so that a log of any length costs no memory.
-
-    Args:
-        path: of a file that does not exist yet.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("w+b")
-        self._starts = array("Q", [0])
-
-    def append(self, entry: bytes) -> None:
-        """Keeps the next entry."""
-        self._file.seek(self._starts[-1])
-        self._file.write(entry)
-        self._starts.append(self._starts[-1] + len(entry))
-
-    def read(self, index: int) -> bytes:
-        """Entry number `index`."""
-        self._file.seek(self._starts[index])
-        return self._file.read(self._starts[index + 1] - self._starts[index])
-
-    def close(self) -> None:
-        """Closes the file."""
-        self._file.close()
-
-
 def _taker(session: VerifierSession, path: str) -> Callable[[bytes], bytes]:
     return lambda reply: session.take_source(path, reply)
-
-
-def result_of(error: WitnessError) -> Result:
-    """The outcome that an error means: wrong or malformed is diverged, cannot tell is incomplete."""
-    outcome: Any = "incomplete" if isinstance(error, IncompleteError | UsageError) else "diverged"
-    evidence = {ascii(name)[1:-1][:200]: _plain(value) for name, value in error.evidence.items()}
-    return Result(outcome, error.code, str(error)[:4000], evidence)
-
-
-def _plain(value: object) -> Any:
-    if value is None or isinstance(value, bool | str) or (isinstance(value, int) and abs(value) <= MAX_INTEGER):
-        return value
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, Struct):
-        return str(value)
-    return str(value)
-
-
-_CHECK_OF_CODE = {
-    "manifest": "manifest",
-    "weak-key": "manifest",
-    "corpus-root": "records",
-    "corpus-leaves": "records",
-    "records-digest": "records",
-    "step-order": "step-order",
-    "state-root-missing": "state-roots",
-    "checkpoint-event": "checkpoints",
-    "event": "events",
-    "fingerprint-shape": "fingerprints",
-    "final-event": "final",
-    "head-root": "heads",
-    "equivocation": "heads",
-    "bad-signature": "heads",
-    "note-unsigned": "heads",
-    "head-origin": "heads",
-}
-
-
-def _failed_check(error: WitnessError) -> str:
-    return _CHECK_OF_CODE.get(
-        error.code, "manifest" if isinstance(error, ProtocolError | VerificationError) else "heads"
-    )
-
-
-def run_notes(audit: checks.LogAudit, manifest: Manifest) -> list[str]:
-    """What a reader of any certificate over this run should know."""
-    notes = []
-    nan = [step for step, loss in enumerate(audit.losses, 1) if loss != loss]
-    if nan:
-        notes.append(f"the loss is NaN at {len(nan)} steps, first at step {nan[0]}")
-    if audit.final is None:
-        notes.append(f"the run is not finished: {audit.steps} of {manifest.steps} promised steps are recorded")
-    if audit.resumes:
-        notes.append(f"the run was resumed after steps {', '.join(str(r.step) for r in audit.resumes[:20])}")
-    if audit.faults:
-        notes.append(f"the trainer declares faults at steps {', '.join(str(f.step) for f in audit.faults[:20])}")
-    still = sum(1 for update in audit.updates if update == 0)
-    if still:
-        notes.append(f"{still} steps changed no parameter")
-    if manifest.seed.source == "own":
-        notes.append("the trainer chose the seed itself and could have tried many")
-    return notes

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from protocol.manifest import Manifest
     from protocol.required import Result
     from protocol.session import Challenge
-    from witness.verifier import Plan
+    from witness.listening import Plan
 
 _TIMES = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -166,7 +166,7 @@ def _transport(stack: ExitStack, target: str, remote: bool, options: dict[str, A
 
 
 def _listener(progress: Progress) -> Any:
-    from witness.verifier import Listener
+    from witness.listening import Listener
 
     class Terminal(Listener):
         """Tells a person what happens."""
