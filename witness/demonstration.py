@@ -8,7 +8,7 @@ other bits.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from protocol.errors import VerificationError
-from witness.execute import Outcome, build
+from witness.execute import Outcome, build, flatten_batch, hyperparameter_forms
 from witness.program import Program, State
 from witness.programs.mlp import MLP, MLPConfig
 from witness.recorder import Batch, Recorder
@@ -57,7 +57,9 @@ class SkippedSteps(Cheater):
         last = getattr(self, "_last", None)
         if last is None:
             return self._honest(program, state, step, batch)
-        return last, self._schedule.indices(step)
+        drawn = self._schedule.indices(step)
+        batch_shown = flatten_batch(program.collate(self.corpus.samples(drawn)))
+        return replace(last, batch=batch_shown, hyperparameters=hyperparameter_forms(program, step)), drawn
 
 
 class HiddenLearningRate(Cheater):

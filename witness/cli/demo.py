@@ -154,13 +154,13 @@ def _verify(path: Path) -> list[dict[str, Any]]:
     """Verifies a run of the demonstration, drawing every step, so that the outcome does not hang on luck."""
     from witness.demonstration import STEPS
 
-    arguments = ["verify", str(path), "--rounds", "1", "--round-size", str(STEPS), "--json"]
+    arguments = ["verify", str(path), "--rounds", "1", "--round-size", str(STEPS), "--keep-going", "--json"]
     click.secho(f"$ witness {' '.join(arguments)}", fg="cyan")
     done = subprocess.run([sys.executable, "-m", "witness", *arguments], check=False, capture_output=True, text=True)
     if done.returncode != EXIT_DIVERGED:
         return []
     failed: list[dict[str, Any]] = json.loads(done.stdout)["failed"]
-    return [row for row in failed if row["outcome"] == "diverged"]
+    return sorted((row for row in failed if row["outcome"] == "diverged"), key=lambda row: row["step"] or 0)
 
 
 def _report(cheat: Cheat, failed: list[dict[str, Any]]) -> int:
