@@ -285,8 +285,15 @@ def _hyperparameters(story: Story, full: bool) -> dict[str, Any]:
         "changing": [name for name, values in columns.items() if any(not same(value, values[0]) for value in values)],
     }
     if full:
-        shown["values"] = {name: [readable(value) for value in values] for name, values in columns.items()}
+        shown["values"] = {name: _readable_column(values) for name, values in columns.items()}
     return shown
+
+
+def _readable_column(values: Sequence[Any]) -> list[Any]:
+    found: list[Any] = []
+    for step, value in enumerate(values):
+        found.append(found[-1] if step and value is values[step - 1] else readable(value))
+    return found
 
 
 def _state(run: RunDir, story: Story) -> dict[str, Any] | None:

@@ -118,7 +118,10 @@ def _take_step(story: Story, record: StepRecord) -> None:
         column.append(float_of(bits))
     story.roots += record.state_root is not None
     for name in record.hyperparameters.keys() | story.hyperparameters.keys():
-        values = story.hyperparameters.setdefault(name, [None] * (step - 1))
+        values = story.hyperparameters.get(name)
+        if values is None:
+            values = story.hyperparameters[name] = [None] * (step - 1)
+
         value = record.hyperparameters.get(name)
         values.append(values[-1] if values and same(values[-1], value) else value)  # one object for equal values
 

@@ -10,6 +10,8 @@ import click
 
 from witness.cli.progress import Progress
 from witness.printable import printable
+from witness.report.wording import many
+
 
 if TYPE_CHECKING:
     from witness.fsck import Report
@@ -79,4 +81,6 @@ def _show(report: Report) -> None:
         damage = sum(finding.kind == "damage" for finding in report.findings) + sum(report.omitted.values())
         unread = sum(finding.kind == "unreadable" for finding in report.findings)
         click.secho("DAMAGED" if damage else "UNREADABLE", bold=True, fg="red" if damage else "yellow", nl=False)
-        click.echo(f": {damage} findings of damage, {unread} files that this user may not read")
+        parts = [many(damage, "finding")] if damage else []
+        parts += [f"{many(unread, 'file')} that this user may not read"] if unread else []
+        click.echo(f": {', '.join(parts)}")

@@ -25,7 +25,7 @@ def curve(values: Sequence[float], width: int = 78, height: int = 10, *, unicode
     """
     scale = Scale.over(values)
     if scale is None:
-        return ["(nothing to draw: no finite value)"]
+        return ["(no finite value)"]
     ticks = {height - 1 - min(height - 1, int(scale.at(tick) * height)): label(tick) for tick in scale.ticks(6)}
     margin = max(map(len, ticks.values()), default=1)
     columns = max(8, width - margin - 2)

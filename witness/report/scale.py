@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -73,11 +74,9 @@ class Scale:
         low, high = min(finite), max(finite)
         if low > 0 and high / low >= 100:
             return cls(low, high, logarithmic=True)
-        if low == high:
-            margin = abs(low) / 2 or 1.0
-            return cls(low - margin, high + margin)
-        margin = high / 20 - low / 20
-        return cls(low - margin if low - margin >= 0 or low < 0 else 0.0, high + margin)
+        margin = (abs(low) / 2 or 1.0) if low == high else high / 20 - low / 20
+        bottom = max(low - margin, -sys.float_info.max)
+        return cls(0.0 if bottom < 0 <= low else bottom, min(high + margin, sys.float_info.max))
 
     def at(self, value: float) -> float:
         """Where a value lies, from 0 to 1."""
