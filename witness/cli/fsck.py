@@ -12,7 +12,6 @@ from witness.cli.progress import Progress
 from witness.printable import printable
 from witness.report.wording import many
 
-
 if TYPE_CHECKING:
     from witness.fsck import Report
 
