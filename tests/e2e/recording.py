@@ -1,0 +1,158 @@
+"""Experiments on the recorder, run in a process of the laboratory: small runs, and ends in the middle of a write."""
+
+import json
+import os
+import resource
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from witness import keys
+from witness.logstore import LogStore
+from witness.program import Program
+from witness.programs.gpt import GPT, GPTConfig
+from witness.programs.mlp import MLP, MLPConfig
+from witness.recorder import Recorder, record
+from witness.rundir import RunDir
+
+from e2e.lab import KILLED
+
+ROWS = [bytes((i, 7 * i % 256, 13 * i % 256, 31 * i % 256, i % 5)) for i in range(48)]
+TEXTS = [b"document %d says that %d is not %d. " % (i, i, i + 1) * 6 for i in range(24)]
+
+
+def small(kind: str, steps: int) -> tuple[Program, list[bytes]]:
+    """A program with dropout and AdamW, or one with momentum, BatchNorm and a scheduler; and its data."""
+    if kind == "gpt":
+        config = GPTConfig(layers=1, heads=2, width=32, context=16, warmup=3, steps=steps, batch_size=2)
+        return GPT(config), TEXTS
+    return MLP(MLPConfig(columns=4, hidden=8, layers=1, classes=5, steps=steps, batch_size=4, halve_every=5)), ROWS
+
+
+def open_recorder(folder: str, *, kind: str, steps: int, resume: bool = False, **options: Any) -> Recorder:
+    """A new run, or one that goes on."""
+    program, data = small(kind, steps)
+    return record(folder, program, data, resume=resume, **options)
+
+
+def run_to_end(folder: str, *, kind: str = "mlp", steps: int = 4, resume: bool = False, **options: Any) -> Any:
+    """Records a run, or continues one, to its end."""
+    with open_recorder(folder, kind=kind, steps=steps, resume=resume, **options) as run:
+        for batch in run:
+            run.step(batch)
+    return {"root": run.last_root.hex(), "steps": run.step_number}
+
+
+def run_to_step(folder: str, stop: int, *, closes: bool, **options: Any) -> Any:
+    """Records up to a step, then closes the run as Ctrl-C does, or ends as kill -9 does."""
+    run = open_recorder(folder, **options)
+    for batch in run:
+        run.step(batch)
+        if batch.step == stop:
+            break
+    if not closes:
+        os._exit(KILLED)
+    run.close()
+    return run.step_number
+
+
+def resumed_at_every_step(folder: str, *, kind: str, steps: int, closes: bool, **options: Any) -> Any:
+    """A run that stops, or is left as it is, after each step and goes on in a new recorder each time."""
+    for number in range(steps):
+        run = open_recorder(folder, kind=kind, steps=steps, resume=number > 0, **options)
+        run.step(next(iter(run)))
+        if closes:
+            run.close()
+        else:  # what the death of the process does: nothing is written, the lock and the connection go
+            run.log.close()
+            run.run.unlock()
+    return run.last_root.hex()
+
+
+# -- ends in the middle of a write ------------------------------------------------------------------------------------
+
+
+class WritePoints:
+    """Counts everything that the recorder makes durable, and ends the process just before or just after one of them.
+
+    Args:
+        end: number of the write, and `before` or `after`; None to count only.
+
+    Attributes:
+        labels: what was written, in order.
+    """
+
+    def __init__(self, end: tuple[int, str] | None) -> None:
+        self.end, self.labels = end, []
+
+    def __enter__(self) -> "WritePoints":
+        self._wrap(LogStore, "append", lambda _, entry: f"append {json.loads(entry)['type']}")
+        self._wrap(LogStore, "flush", lambda _: "flush")
+        self._wrap(Path, "replace", lambda _, target: f"rename {target.parent.name}/{target.name}")
+        self._wrap(keys, "write_key", lambda path, key: f"key {path.name}")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def _wrap(self, owner: Any, name: str, label: Callable[..., str]) -> None:
+        original = getattr(owner, name)
+
+        def write(*args: Any) -> Any:
+            number = len(self.labels)
+            self.labels.append(label(*args))
+            if self.end == (number, "before"):
+                os._exit(KILLED)
+            done = original(*args)
+            if self.end == (number, "after"):
+                os._exit(KILLED)
+            return done
+
+        setattr(owner, name, write)
+
+
+def run_with_write_points(folder: str, number: int | None = None, side: str = "", **options: Any) -> Any:
+    """Records a run, and ends at a write; or lists the writes."""
+    with WritePoints(None if number is None else (number, side)) as points:
+        run_to_end(folder, **options)
+    return points.labels
+
+
+# -- what else can happen ---------------------------------------------------------------------------------------------
+
+
+def run_on_small_disk(folder: str, limit: int, **options: Any) -> Any:
+    """Records while no file may grow beyond `limit` bytes."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    return run_to_end(folder, **options)
+
+
+def run_with_failing_append(folder: str, failing: int, **options: Any) -> Any:
+    """Records while the disk refuses one entry of the log, and only that one."""
+    original, count = LogStore.append, 0
+
+    def append(store: LogStore, entry: bytes) -> int:
+        nonlocal count
+        count += 1
+        if count == failing:
+            from witness.statefile import disk_error
+
+            raise disk_error(store.path, OSError(28, "No space left on device"))
+        return original(store, entry)
+
+    LogStore.append = append  # type: ignore[method-assign]
+    return run_to_end(folder, **options)
+
+
+def truncate_log(folder: str, entries: int) -> None:
+    """The log as a power cut may leave it where a disk lies about flushing: its last entries are gone."""
+    run = RunDir(Path(folder))
+    with run.log() as log:
+        kept = list(log.entries(0, entries))
+    for suffix in ("", "-wal", "-shm"):
+        run.log_path.with_name(run.log_path.name + suffix).unlink(missing_ok=True)
+    with LogStore(run.log_path) as log:
+        for entry in kept:
+            log.append(entry)
