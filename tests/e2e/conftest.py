@@ -1,10 +1,8 @@
 """What is slow and shared: one laboratory for recordings, one recorded run, one warm sandbox."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-
 from e2e.lab import Lab
 
 

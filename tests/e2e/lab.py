@@ -18,15 +18,12 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from e2e.command import REPOSITORY, environment
+
 from witness.environment import recommended_environment
 
 KILLED = 9
 _PRELOAD = (
-    "torch",
-    "torch._dynamo",
-    "witness.recorder",
-    "witness.programs.gpt",
-    "witness.programs.mlp",
+    *("torch", "torch._dynamo", "witness.recorder", "witness.programs.gpt", "witness.programs.mlp"),
     "e2e.recording",
 )
 

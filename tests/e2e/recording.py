@@ -6,7 +6,9 @@ import resource
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
+
+from e2e.lab import KILLED
 
 from witness import keys
 from witness.logstore import LogStore
@@ -15,8 +17,6 @@ from witness.programs.gpt import GPT, GPTConfig
 from witness.programs.mlp import MLP, MLPConfig
 from witness.recorder import Recorder, record
 from witness.rundir import RunDir
-
-from e2e.lab import KILLED
 
 ROWS = [bytes((i, 7 * i % 256, 13 * i % 256, 31 * i % 256, i % 5)) for i in range(48)]
 TEXTS = [b"document %d says that %d is not %d. " % (i, i, i + 1) * 6 for i in range(24)]
@@ -70,7 +70,7 @@ def resumed_at_every_step(folder: str, *, kind: str, steps: int, closes: bool, *
     return run.last_root.hex()
 
 
-# -- ends in the middle of a write ------------------------------------------------------------------------------------
+# -- ends in the middle of a write
 
 
 class WritePoints:
@@ -86,11 +86,11 @@ class WritePoints:
     def __init__(self, end: tuple[int, str] | None) -> None:
         self.end, self.labels = end, []
 
-    def __enter__(self) -> "WritePoints":
+    def __enter__(self) -> Self:
         self._wrap(LogStore, "append", lambda _, entry: f"append {json.loads(entry)['type']}")
         self._wrap(LogStore, "flush", lambda _: "flush")
         self._wrap(Path, "replace", lambda _, target: f"rename {target.parent.name}/{target.name}")
-        self._wrap(keys, "write_key", lambda path, key: f"key {path.name}")
+        self._wrap(keys, "write_key", lambda path, _: f"key {path.name}")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -119,7 +119,7 @@ def run_with_write_points(folder: str, number: int | None = None, side: str = ""
     return points.labels
 
 
-# -- what else can happen ---------------------------------------------------------------------------------------------
+# -- what else can happen
 
 
 def run_on_small_disk(folder: str, limit: int, **options: Any) -> Any:

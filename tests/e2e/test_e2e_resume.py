@@ -103,7 +103,7 @@ def test_a_run_is_written_by_one_process(lab: Lab, tmp_path: Path) -> None:
         assert witness("train", "gpt", "--out", tmp_path / "run", "--json").told() == (64, "run-exists")
 
 
-# -- power cuts -----------------------------------------------------------------------------------------------------------
+# -- power cuts
 
 
 @pytest.fixture(scope="module")
@@ -163,7 +163,7 @@ def test_no_head_is_signed_over_altered_entries(step: int, error: str, lab: Lab,
     assert RunDir(folder).head_sizes() == RunDir(stopped).head_sizes()
 
 
-# -- real signals ---------------------------------------------------------------------------------------------------------
+# -- real signals
 
 
 def entries_of(run: Path) -> int:

@@ -78,7 +78,7 @@ def test_a_resume_killed_at_any_write_ends_with_the_same_bits(
 
 
 def require_whole(folder: Path, where: str) -> None:
-    """The log passes every check that needs no gradient, says that the run ended, and stands under a head to its end."""
+    """The log passes every check that needs no gradient, ends the run, and stands under a head to its end."""
     audit = audit_run(folder)
     assert audit.final is not None, where
     with RunArchive(RunDir.open(folder)) as archive:
