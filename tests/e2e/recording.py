@@ -17,6 +17,7 @@ from witness.programs.gpt import GPT, GPTConfig
 from witness.programs.mlp import MLP, MLPConfig
 from witness.recorder import Recorder, record
 from witness.rundir import RunDir
+from witness.training import find_program
 
 ROWS = [bytes((i, 7 * i % 256, 13 * i % 256, 31 * i % 256, i % 5)) for i in range(48)]
 TEXTS = [b"document %d says that %d is not %d. " % (i, i, i + 1) * 6 for i in range(24)]
@@ -24,8 +25,9 @@ TEXTS = [b"document %d says that %d is not %d. " % (i, i, i + 1) * 6 for i in ra
 
 def small(kind: str, steps: int) -> tuple[Program, list[bytes]]:
     """A program with dropout and AdamW, or one with momentum, BatchNorm and a scheduler; and its data."""
-    if kind == "gpt":
-        config = GPTConfig(layers=1, heads=2, width=32, context=16, warmup=3, steps=steps, batch_size=2)
+    if kind in ("gpt", "long"):
+        context = 16 if kind == "gpt" else 128
+        config = GPTConfig(layers=1, heads=2, width=32, context=context, warmup=3, steps=steps, batch_size=2)
         return GPT(config), TEXTS
     return MLP(MLPConfig(columns=4, hidden=8, layers=1, classes=5, steps=steps, batch_size=4, halve_every=5)), ROWS
 
@@ -42,6 +44,30 @@ def run_to_end(folder: str, *, kind: str = "mlp", steps: int = 4, resume: bool =
         for batch in run:
             run.step(batch)
     return {"root": run.last_root.hex(), "steps": run.step_number}
+
+
+def run_on(data: Any, folder: str, *, kind: str = "gpt", steps: int = 4, **options: Any) -> Any:
+    """Records a run on other data: a path, or rows.
+
+    Returns:
+        The losses, and the most memory that this process had, in bytes.
+    """
+    program, _ = small(kind, steps)
+    rows = [bytes(row) for row in data] if isinstance(data, list) else data
+    with record(folder, program, rows, **options) as run:
+        for batch in run:
+            run.step(batch)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return {"root": run.last_root.hex(), "losses": run.losses, "peak": peak}
+
+
+def run_program(source: str, folder: str, *, resume: bool = False, arguments: Any = (), **options: Any) -> Any:
+    """Records a run of `PROGRAM.py:Class`, as the command line does."""
+    program = find_program(source)(*arguments)
+    with record(folder, program, options.pop("data", ROWS), resume=resume, **options) as run:
+        for batch in run:
+            run.step(batch)
+    return {"root": run.last_root.hex(), "digest": run.manifest.program.digest.hex()}
 
 
 def run_to_step(folder: str, stop: int, *, closes: bool, **options: Any) -> Any:

@@ -192,7 +192,9 @@ def test_usage_errors(arguments: tuple[str, ...], tmp_path: Path) -> None:
 def test_nothing_is_overwritten(walked: Path_) -> None:
     assert witness("keygen", walked.folder / "first", "--json").told() == (64, "key-exists")
     assert witness("train", "gpt", "--out", walked.run, "--json").told() == (64, "run-exists")
-    assert witness("train", "gpt", "--out", walked.run, "--resume", "--key", walked.folder / "trainer", "--json").told() == (
+    assert witness(
+        "train", "gpt", "--out", walked.run, "--resume", "--key", walked.folder / "trainer", "--json"
+    ).told() == (
         64,
         "run-finished",
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
+import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -90,11 +91,12 @@ def command(ctx: click.Context, /, target: str, as_json: bool, out: Path | None,
     from protocol.errors import EXIT_DIVERGED, EXIT_INCOMPLETE, EXIT_REPRODUCED
     from protocol.messages import Policy
     from witness import keys
-    from witness.statefile import write_bytes
     from witness.verifier import Options, Verification
 
     if out is not None and out.exists():
         raise UsageError("certificate-exists", f"{out} exists; a certificate is never overwritten")
+    if out is not None and not out.parent.is_dir():
+        raise UsageError("disk", f"there is no folder {out.parent} for the certificate")
     draws = options["rounds"] * options["round_size"] if options["rounds"] else 0
     policy = Policy(
         confidence=options["confidence"],
@@ -128,11 +130,24 @@ def command(ctx: click.Context, /, target: str, as_json: bool, out: Path | None,
         certificate = verification.run()
     evidence = open_certificate(certificate)
     if out is not None:
-        write_bytes(out, certificate)
+        _keep(out, certificate)
     _show(evidence, out, made_key=not options["key"], as_json=as_json)
     ctx.exit(
         {"reproduced": EXIT_REPRODUCED, "diverged": EXIT_DIVERGED, "incomplete": EXIT_INCOMPLETE}[evidence.verdict]
     )
+
+
+def _keep(out: Path, certificate: bytes) -> None:
+    """Writes the certificate; hours of replay do not get lost for want of space, if there is some elsewhere."""
+    from witness.statefile import write_bytes
+
+    try:
+        write_bytes(out, certificate)
+    except UsageError as error:
+        elsewhere = Path(tempfile.mkdtemp(prefix="witness-")) / out.name
+        write_bytes(elsewhere, certificate)
+        error.next_action = f"the certificate lies at {elsewhere}: move it where you want it"
+        raise
 
 
 def _check(policy: Any) -> None:
