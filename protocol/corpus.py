@@ -1,32 +1,79 @@
 """The corpus as both sides know it: committed documents, and how samples are cut from them.
 
-A document's leaf binds its index, byte length, SHA-256 (the key of inclusion and exclusion queries), the root of its 4
-KiB pieces (so that a window of a huge document opens without the rest of it), and its place in the token stream. The
-root of the leaves is in the manifest before step 1.
+Each document has a leaf (`protocol.leaves`); the root of the leaves is in the manifest before step 1.
 
 Packing says what a sample is: one document each, or windows of `length` tokens every `stride` tokens over the
 concatenation of all documents. `sample -> spans of documents` is a pure function of leaves and packing; that is what a
 step's records digest binds, and it needs no document's bytes to check.
+
+A token is one byte, or two or four of them, little-endian: `tokenizer` in the claim says which. Windows are cut in
+tokens; lengths, pieces and spans of documents are always in bytes.
 """
 
-import hashlib
+import copy
 import struct
+from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Literal, NamedTuple, Self
+
+import msgspec
 
 from protocol import merkle
 from protocol.encoding import Count, Hex32, Struct, tagged_hash
 from protocol.errors import ProtocolError, UsageError, VerificationError
+from protocol.leaves import (
+    LEAF_BYTES,
+    MAX_DOCUMENTS,
+    PIECE,
+    Document,
+    Leaves,
+    check_piece,
+    describe,
+    iterate_pieces,
+    parse_leaves,
+    piece_count,
+    piece_leaf,
+)
 
-PIECE = 4096
-LEAF_BYTES = 96
-MAX_DOCUMENTS = 1 << 24
+__all__ = [
+    "LEAF_BYTES",
+    "MAX_DOCUMENTS",
+    "MAX_OPENED",
+    "PIECE",
+    "TOKEN_BYTES",
+    "CorpusClaim",
+    "Document",
+    "Documents",
+    "Leaves",
+    "Packing",
+    "Span",
+    "Tokenizer",
+    "assemble",
+    "check_piece",
+    "describe",
+    "iterate_pieces",
+    "parse_leaves",
+    "piece_count",
+    "piece_leaf",
+    "token_bytes",
+]
+
 MAX_OPENED = 1 << 20
 """Pieces that one step's samples may fill (4 GiB): leaves can claim any length, and a list of pieces costs memory."""
-_LEAF = struct.Struct(">QQ32s32sQQ")
 _SPAN = struct.Struct(">32sQQ")
-_LEAF_TAG, _PIECE_TAG = b"TW1C", b"TW1D"
+
+TOKEN_BYTES = {"bytes": 1, "uint16": 2, "uint32": 4}
+"""Width of a token in bytes, by the first word of a tokenizer's name."""
+Tokenizer = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"\A(bytes|uint(16|32)(:(tokenizers|tiktoken-(r50k_base|cl100k_base|o200k_base)):[0-9a-f]{64})?)\Z"
+    ),
+]
+"""What a token is: `bytes`, `uint16` or `uint32`, little-endian. Where text was tokenised: also with what, as the library
+that reads the tokenizer's file and the file's SHA-256. A tiktoken file does not hold the rule by which text is split,
+so the encoding whose rule was used is named as well."""
 
 
 class Packing(Struct, frozen=True):
@@ -55,8 +102,8 @@ class CorpusClaim(Struct, frozen=True):
     Attributes:
         root: RFC 9162 root of the document leaves.
         documents: number of leaves.
-        tokens: length of the token stream.
-        tokenizer: `bytes`: a token is a byte.
+        tokens: length of the token stream, in tokens.
+        tokenizer: what a token is. The documents are the tokens' bytes, also where they were made from text.
         packing: how samples are cut.
         digest: how documents are cut for opening, with its parameters.
         source: what the trainer calls the data; not checked.
@@ -66,28 +113,14 @@ class CorpusClaim(Struct, frozen=True):
     documents: Count
     tokens: Count
     packing: Packing
-    tokenizer: Literal["bytes"] = "bytes"
+    tokenizer: Tokenizer = "bytes"
     digest: Literal["sha256-pieces-4096"] = "sha256-pieces-4096"
     source: str = ""
 
 
-class Document(NamedTuple):
-    """One leaf of the corpus."""
-
-    index: int  # type: ignore[assignment] # hides tuple.index, which nobody calls on a leaf
-    length: int
-    digest: bytes
-    pieces_root: bytes
-    token_start: int
-    token_length: int
-
-    def to_bytes(self) -> bytes:
-        """96 bytes, integers big-endian."""
-        return _LEAF.pack(*self)
-
-    def leaf_hash(self) -> bytes:
-        """RFC 9162 leaf hash under the corpus tag."""
-        return merkle.leaf_hash(_LEAF_TAG + self.to_bytes())
+def token_bytes(tokenizer: str) -> int:
+    """The width of a token in bytes, from a tokenizer's name as a claim spells it."""
+    return TOKEN_BYTES[tokenizer.partition(":")[0]]
 
 
 class Span(NamedTuple):
@@ -98,64 +131,58 @@ class Span(NamedTuple):
     stop: int
 
 
-def piece_leaf(piece: bytes | memoryview) -> bytes:
-    """RFC 9162 leaf hash of one piece of a document."""
-    return hashlib.sha256(b"".join((b"\x00", _PIECE_TAG, piece))).digest()
-
-
-def describe(index: int, token_start: int, chunks: Iterable[bytes]) -> Document:
-    """The leaf of a document that arrives in chunks: memory does not grow with its length.
-
-    Args:
-        index: place in the corpus.
-        token_start: tokens before it.
-        chunks: its bytes, cut anywhere.
-    """
-    whole, tree, rest, length = hashlib.sha256(), merkle.Frontier(), b"", 0
-    for chunk in chunks:
-        whole.update(chunk)
-        length += len(chunk)
-        rest += chunk
-        full = len(rest) - len(rest) % PIECE
-        for at in range(0, full, PIECE):
-            tree.append_hash(piece_leaf(rest[at : at + PIECE]))
-        rest = rest[full:]
-    if rest or length == 0:
-        tree.append_hash(piece_leaf(rest))
-    return Document(index, length, whole.digest(), tree.root(), token_start, length)
-
-
 class Documents:
-    """All leaves of a corpus and the samples cut from them.
+    """All leaves of a corpus and the samples cut from them; about 140 bytes of memory a document.
 
     Args:
         leaves: in order.
         packing: how samples are cut.
+        tokenizer: what a token is.
 
     Raises:
-        ProtocolError: `corpus-leaves`, when the leaves do not form one token stream.
+        ProtocolError: `corpus-leaves`, when the leaves do not form one stream of such tokens.
     """
 
-    def __init__(self, leaves: Sequence[Document], packing: Packing) -> None:
+    def __init__(self, leaves: Sequence[Document], packing: Packing, tokenizer: str = "bytes") -> None:
         if len(leaves) > MAX_DOCUMENTS:
             raise ProtocolError("corpus-leaves", f"{len(leaves)} documents where at most {MAX_DOCUMENTS} are allowed")
+        self.tokenizer, self.width = tokenizer, token_bytes(tokenizer)
+        """Bytes of a token."""
         at = 0
+        starts, hashes, tree = array("Q"), bytearray(), merkle.Frontier()
         for index, leaf in enumerate(leaves):
-            if leaf.index != index or leaf.token_start != at or leaf.token_length != leaf.length:
+            if leaf.index != index or leaf.token_start != at or leaf.token_length * self.width != leaf.length:
                 raise ProtocolError("corpus-leaves", f"document {index} does not continue the token stream at {at}")
+            starts.append(at)
+            hashed = leaf.leaf_hash()
+            hashes += hashed
+            tree.append_hash(hashed)
             at += leaf.token_length
-        self.leaves, self.packing, self.tokens = tuple(leaves), packing, at
-        self.hashes = [leaf.leaf_hash() for leaf in leaves]
-        self.root = merkle.root(self.hashes)
-        self.samples = len(leaves)
+            if at >> 63:
+                raise ProtocolError("corpus-leaves", f"document {index} ends beyond any token stream, at {at}")
+        starts.append(at)
+        self.leaves, self.packing, self.tokens = Leaves.of(leaves), packing, at
+        self.root = tree.root()
+        self._starts, self._hashes = starts, bytes(hashes)
+        self.samples = _sample_count(len(leaves), at, packing)
         """How many samples the packing cuts."""
-        if packing.kind == "windows":
-            self.samples = max(0, (at - packing.length) // packing.stride + 1)
-        self._starts = [leaf.token_start for leaf in leaves]
+
+    @property
+    def size(self) -> int:
+        """Length of all documents together, in bytes."""
+        return self.tokens * self.width
+
+    def with_packing(self, packing: Packing) -> Self:
+        """The same documents, cut into other samples."""
+        again = copy.copy(self)
+        again.packing, again.samples = packing, _sample_count(len(self.leaves), self.tokens, packing)
+        return again
 
     def claim(self, source: str = "") -> CorpusClaim:
         """The manifest's line on this corpus."""
-        return CorpusClaim(self.root.hex(), len(self.leaves), self.tokens, self.packing, source=source)
+        return CorpusClaim(
+            self.root.hex(), len(self.leaves), self.tokens, self.packing, tokenizer=self.tokenizer, source=source
+        )
 
     def check(self, claim: CorpusClaim) -> None:
         """Raises `VerificationError` (`corpus-root`) unless these are the claimed documents."""
@@ -174,20 +201,20 @@ class Documents:
         """
         if not 0 <= sample < self.samples:
             raise UsageError("schedule", f"sample {sample} of {self.samples}")
+        starts, width = self._starts, self.width
         if self.packing.kind == "documents":
-            return [Span(sample, 0, self.leaves[sample].length)]
+            return [Span(sample, 0, (starts[sample + 1] - starts[sample]) * width)]
         start = sample * self.packing.stride
         stop = start + self.packing.length
+        document = bisect_right(starts, start, 0, len(starts) - 1) - 1
+        before = starts[document]
+        if stop <= starts[document + 1]:  # most windows lie within one document
+            return [Span(document, (start - before) * width, (stop - before) * width)]
         found = []
-        document = bisect_right(self._starts, start) - 1
-        leaf = self.leaves[document]
-        if stop <= leaf.token_start + leaf.token_length:  # most windows lie within one document
-            return [Span(document, start - leaf.token_start, stop - leaf.token_start)]
         while start < stop:
-            leaf = self.leaves[document]
-            end = min(stop, leaf.token_start + leaf.token_length)
+            before, end = starts[document], min(stop, starts[document + 1])
             if end > start:
-                found.append(Span(document, start - leaf.token_start, end - leaf.token_start))
+                found.append(Span(document, (start - before) * width, (end - before) * width))
                 start = end
             document += 1
         return found
@@ -198,7 +225,7 @@ class Documents:
         for sample in samples:
             part = sample.to_bytes(8, "big")
             for document, start, stop in self.spans(sample):
-                part += _SPAN.pack(self.hashes[document], start, stop)
+                part += _SPAN.pack(self._hashes[32 * document : 32 * document + 32], start, stop)
             parts.append(part)
         return tagged_hash("records", step.to_bytes(8, "big"), *parts)
 
@@ -218,41 +245,6 @@ class Documents:
         return sorted(needed)
 
 
-def piece_count(document: Document) -> int:
-    """How many pieces a document is cut into; an empty one has one empty piece."""
-    return max(1, -(-document.length // PIECE))
-
-
-def check_piece(document: Document, piece: int, data: bytes, proof: Sequence[bytes]) -> None:
-    """Checks opened bytes against a document's leaf.
-
-    Raises:
-        VerificationError: `record-bytes`.
-    """
-    size = min(PIECE, document.length - piece * PIECE)
-    try:
-        merkle.verify_inclusion(piece_leaf(data), piece, piece_count(document), proof, document.pieces_root)
-    except VerificationError:
-        size = -1
-    if size != len(data):
-        raise VerificationError(
-            "record-bytes",
-            f"piece {piece} of document {document.index} is not the committed one",
-            evidence={"document": document.index},
-        )
-
-
-def parse_leaves(data: bytes) -> list[Document]:
-    """The leaves in `data`, 96 bytes each.
-
-    Raises:
-        ProtocolError: `corpus-leaves`.
-    """
-    if len(data) % LEAF_BYTES:
-        raise ProtocolError("corpus-leaves", "the list of document leaves is cut short")
-    return [Document(*fields) for fields in _LEAF.iter_unpack(data)]
-
-
 def assemble(documents: Documents, pieces: dict[tuple[int, int], bytes], sample: int) -> bytes:
     """The bytes of one sample from opened pieces."""
     return b"".join(_cut(pieces, span) for span in documents.spans(sample))
@@ -265,7 +257,7 @@ def _cut(pieces: dict[tuple[int, int], bytes], span: Span) -> bytes:
     return data[span.start - first * PIECE : span.stop - first * PIECE]
 
 
-def iterate_pieces(data: bytes) -> Iterator[bytes]:
-    """The pieces of a document held in memory."""
-    for at in range(0, max(1, len(data)), PIECE):
-        yield data[at : at + PIECE]
+def _sample_count(documents: int, tokens: int, packing: Packing) -> int:
+    if packing.kind == "documents":
+        return documents
+    return max(0, (tokens - packing.length) // packing.stride + 1)

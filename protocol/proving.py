@@ -92,7 +92,7 @@ class ProverSession:
         if isinstance(request, m.GetLeaves):
             leaves = self.archive.audit.documents.leaves
             chosen = leaves[request.first : request.first + m.PART // LEAF_BYTES]
-            return m.pack(m.Part(request.first, len(leaves)), b"".join(leaf.to_bytes() for leaf in chosen))
+            return m.pack(m.Part(request.first, len(leaves)), chosen.to_bytes())
         if isinstance(request, m.GetSource):
             return m.pack(m.Part(0, 1), self.archive.source(request.path))
         if isinstance(request, m.Reveal):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from protocol import checks
 from protocol import messages as m
 from protocol.binding import check_statement
-from protocol.corpus import Document, Documents, parse_leaves
+from protocol.corpus import LEAF_BYTES, MAX_DOCUMENTS, Documents, parse_leaves
 from protocol.encoding import encode
 from protocol.errors import ProtocolError, VerificationError
 from protocol.keys import parse_vkey
@@ -46,7 +46,7 @@ class VerifierSession:
         self.challenges: list[Challenge] | None = None
         self.spool: Callable[[bytes], object] | None = None
         """Takes every log entry as it passes its checks, for whoever needs records again."""
-        self._leaves: list[Document] = []
+        self._leaves = bytearray()
         self._manifest: Manifest | None = None
 
     def hello(self) -> bytes:
@@ -84,16 +84,16 @@ class VerifierSession:
 
     def leaves_request(self) -> bytes:
         """Asks for corpus leaves."""
-        return m.pack(m.GetLeaves(self._bound(), len(self._leaves)))
+        return m.pack(m.GetLeaves(self._bound(), len(self._leaves) // LEAF_BYTES))
 
     def take_leaves(self, reply: bytes) -> bool:
         """Collects corpus leaves; True when all are there."""
         part, payload = expect(reply, m.Part)
-        leaves = parse_leaves(payload)
-        if part.first != len(self._leaves) or part.total > 1 << 24 or (not leaves and part.total > part.first):
+        leaves, known = parse_leaves(payload), len(self._leaves) // LEAF_BYTES
+        if part.first != known or part.total > MAX_DOCUMENTS or (not leaves and part.total > part.first):
             raise ProtocolError("frame", "the list of corpus leaves does not go on where it stopped")
-        self._leaves += leaves
-        return len(self._leaves) >= part.total
+        self._leaves += payload
+        return known + len(leaves) >= part.total
 
     def log_request(self) -> bytes:
         """Asks for log entries: the manifest first, then, after `begin`, the rest."""
@@ -120,7 +120,9 @@ class VerifierSession:
         """Starts the audit once leaves and heads are there."""
         key = parse_vkey(manifest.key)
         self._manifest = manifest
-        self.audit = checks.LogAudit(Documents(self._leaves, manifest.corpus.packing))
+        self.audit = checks.LogAudit(
+            Documents(parse_leaves(bytes(self._leaves)), manifest.corpus.packing, manifest.corpus.tokenizer)
+        )
         self.audit.watch(open_head(note.encode(), [key], manifest.origin) for note in [*self.heads, self.head_note])
 
     def take_log(self, reply: bytes) -> bool:
