@@ -163,6 +163,8 @@ CODES: Mapping[str, Code] = MappingProxyType(
             "a stranger's program cannot be confined, or its process was lost",
             "replay on Linux 5.13 or later with Landlock and seccomp, on x86-64 or AArch64",
         ),
+        # data queries
+        "too-many-uses": _usage("a document is used too often to list", "ask about a shorter run, or for the counts alone"),
         # command line
         "demo": _usage(
             "a part of the demonstration did not end as it must", "see what it printed; `witness fsck` may say more"
