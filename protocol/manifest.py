@@ -15,11 +15,13 @@ from protocol.encoding import Count, Hex32, Struct, decode, encode, tagged_hash
 from protocol.errors import ProtocolError, UsageError
 from protocol.keys import parse_vkey
 from protocol.operations import OperationProbe
+from protocol.plain import MAX_DEPTH
 from protocol.profile import NativeProfile
 from protocol.statetree import Pieces
 
 MAX_MANIFEST = 1 << 22
 MAX_FILES, MAX_SOURCE = 512, 1 << 22
+MAX_PROBE = 1 << 12
 
 
 class SourceFile(Struct, frozen=True):
@@ -151,6 +153,7 @@ def validate(manifest: Manifest) -> None:
     require(1 <= manifest.steps <= 1 << 40, "a run has at least one step")
     require(manifest.commit_every >= 1 and manifest.checkpoint_every >= 1, "intervals are at least 1")
     require(manifest.checkpoint_every % manifest.commit_every == 0, "a checkpoint is at a committed step")
+    require(manifest.probe_samples <= MAX_PROBE, f"a probe batch holds at most {MAX_PROBE} samples")
     require(manifest.ranks == 1, "this version replays runs of one rank")
     files = manifest.program.files
     require(0 < len(files) <= MAX_FILES, f"a program has 1 to {MAX_FILES} files")
@@ -165,15 +168,29 @@ def validate(manifest: Manifest) -> None:
         require(file.length <= MAX_SOURCE, f"{file.path[:80]!r} is larger than {MAX_SOURCE} bytes")
     folders = {"/".join(parts[:i]) for parts in (path.split("/") for path in paths) for i in range(1, len(parts))}
     require(folders.isdisjoint(paths), "a source file is also a folder of another")
-    try:
-        encode(manifest.program.arguments)
-    except (UsageError, RecursionError):
-        require(False, "the program's arguments are not plain data")
+    require(_is_plain(manifest.program.arguments), "the program's arguments are not plain data")
     module, _, name = manifest.program.entry.partition(":")
     require(
         all(part.isidentifier() for part in [*module.split("."), *name.split(".")]),
         f"{manifest.program.entry[:80]!r} is not module:Class",
     )
+
+
+def _is_plain(arguments: Any) -> bool:
+    """Whether program arguments can be encoded again, and are no deeper than `protocol.plain` nests (3 levels for 1)."""
+    level = [arguments]
+    for _ in range(4 * MAX_DEPTH):
+        below = [v if isinstance(v, list) else v.values() if isinstance(v, dict) else () for v in level]
+        level = [item for items in below for item in items]
+        if not level:
+            break
+    else:
+        return False
+    try:
+        encode(arguments)
+    except UsageError:
+        return False
+    return True
 
 
 def check_source(claim: ProgramClaim, path: str, data: bytes) -> None:

@@ -26,6 +26,8 @@ from witness.replay import Input, ReplayedState, ReplayedStep, Replayer
 
 FIELDS = ("batch", "state_root", "fingerprint", "hyperparameters")
 CODES = ("replay-batch", "replay-state", "replay-fingerprint", "replay-hyperparameters")
+COMPUTED = frozenset({*CODES, "init-diverged", "released-weights", "replay-failed"})
+"""Divergences of what was computed here: only these can be the fault of the machine."""
 
 
 class Challenger:
@@ -72,8 +74,9 @@ class Challenger:
                     self._init()
                 else:
                     self._segment(challenge.step)
-            except VerificationError:
-                require_covered(self._comparison, self._audit.manifest.operations, self._replayer.traced)
+            except VerificationError as error:
+                if error.code in COMPUTED:  # a refusal, or something else opened, has nothing to do with this machine
+                    require_covered(self._comparison, self._audit.manifest.operations, self._replayer.traced)
                 raise
         except WitnessError as error:
             if isinstance(error, VerificationError | ProtocolError) and challenge.step:

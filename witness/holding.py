@@ -4,35 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import safetensors
-
 from protocol import checks
 from protocol.certificate import Evidence
-from protocol.errors import ProtocolError, VerificationError
+from protocol.errors import VerificationError
 from protocol.notes import open_head
-from protocol.statetree import Entry, validate
 from witness.data import open_stored
-from witness.hashing import hash_state
+from witness.logreader import LogReader
 from witness.rundir import RunDir, trainer_key
-
-_DTYPES = {
-    "BOOL": "bool",
-    "U8": "uint8",
-    "I8": "int8",
-    "F8_E4M3": "float8_e4m3fn",
-    "F8_E5M2": "float8_e5m2",
-    "U16": "uint16",
-    "I16": "int16",
-    "F16": "float16",
-    "BF16": "bfloat16",
-    "U32": "uint32",
-    "I32": "int32",
-    "F32": "float32",
-    "U64": "uint64",
-    "I64": "int64",
-    "F64": "float64",
-    "C64": "complex64",
-}
+from witness.weights import read_weights
 
 
 def audit_run(path: Path, size: int | None = None) -> checks.LogAudit:
@@ -48,7 +27,7 @@ def audit_run(path: Path, size: int | None = None) -> checks.LogAudit:
     sizes = [s for s in run.head_sizes() if size is None or s <= size]
     heads = [open_head(run.read_head(s), [key], manifest.origin) for s in sizes]
     audit.watch(heads)
-    with run.log() as log:
+    with LogReader(run.log_path) as log:
         for entry in log.entries(0, size if size is not None else sizes[-1] if sizes else 0):
             audit.read(entry)
     return audit
@@ -81,27 +60,6 @@ def hold_to_run(evidence: Evidence, path: Path) -> None:
         raise VerificationError("certificate", "the certificate names another final state than the log")
 
 
-def weights_table(path: Path, run: RunDir) -> bytes:
-    """The root over the tensors of a weights file, computed as the run's `released` root is.
-
-    Raises:
-        ProtocolError: `state-file`.
-    """
-    pieces = run.manifest().pieces
-    try:
-        found = dict(safetensors.deserialize(path.read_bytes()))  # type: ignore[no-untyped-call]
-    except (safetensors.SafetensorError, OSError, ValueError) as error:
-        raise ProtocolError("state-file", f"{path} cannot be read: {error}") from None
-    entries = []
-    for name in sorted(found, key=str.encode):
-        dtype = _DTYPES.get(found[name]["dtype"])
-        if dtype is None:
-            raise ProtocolError("state-file", f"{path}: {name[:80]} has the unknown dtype {found[name]['dtype']}")
-        entries.append(Entry(name, dtype, tuple(found[name]["shape"])))
-    validate(entries, pieces)
-    return hash_state(entries, lambda name: bytes(found[name]["data"]), pieces).root
-
-
 def hold_weights(path: Path, run_path: Path, size: int | None = None) -> None:
     """Checks that a weights file is the one the run released.
 
@@ -118,7 +76,7 @@ def hold_weights(path: Path, run_path: Path, size: int | None = None) -> None:
     audit = audit_run(run_path, size)
     if audit.final is None:
         raise VerificationError("released-weights", "the run is not finished there, so it released nothing")
-    root = weights_table(path, run)
+    root = read_weights(path, run.manifest().pieces).root
     if root.hex() != audit.final.released:
         raise VerificationError(
             "released-weights",

@@ -90,9 +90,9 @@ class LogReader:
     ) -> None:
         self._connection.close()
 
-    def rows(self) -> Iterator[Row | Gap]:
-        """Every row in order, with a `Gap` for each run of rows that cannot be read."""
-        at, reason = 0, ""
+    def rows(self, start: int = 0) -> Iterator[Row | Gap]:
+        """Every row in order from number `start` on, with a `Gap` for each run of rows that cannot be read."""
+        at, reason = start, ""
         while True:
             try:
                 for row in self._connection.execute(_ROW, (at,)):
@@ -120,13 +120,15 @@ class LogReader:
             yield Gap(at, onward, reason)
             at = onward
 
-    def entries(self) -> Iterator[bytes]:
-        """The entries of an undamaged log.
+    def entries(self, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
+        """The entries of an undamaged log, from number `start` up to `stop`.
 
         Raises:
             ProtocolError: `log-damaged`.
         """
-        for row in self.rows():
+        for row in self.rows(start):
+            if stop is not None and (row.number if isinstance(row, Row) else row.first) >= stop:
+                return
             if isinstance(row, Gap):
                 raise self._damaged(f"entry {row.first} cannot be read: {row.reason}")
             yield row.entry

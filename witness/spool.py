@@ -5,6 +5,8 @@ from __future__ import annotations
 from array import array
 from pathlib import Path
 
+from witness.statefile import disk_error
+
 
 class LogSpool:
     """Appends log entries to a file and reads any of them again.
@@ -14,13 +16,21 @@ class LogSpool:
     """
 
     def __init__(self, path: Path) -> None:
+        self._path = path
         self._file = path.open("w+b")
         self._starts = array("Q", [0])
 
     def append(self, entry: bytes) -> None:
-        """Keeps the next entry."""
-        self._file.seek(self._starts[-1])
-        self._file.write(entry)
+        """Keeps the next entry.
+
+        Raises:
+            UsageError: `disk-full`, `disk`: the log may be a stranger's, and longer than this disk.
+        """
+        try:
+            self._file.seek(self._starts[-1])
+            self._file.write(entry)
+        except OSError as error:
+            raise disk_error(self._path, error) from error
         self._starts.append(self._starts[-1] + len(entry))
 
     def read(self, index: int) -> bytes:

@@ -13,6 +13,7 @@ import safetensors
 from protocol.errors import ProtocolError
 from protocol.statetree import Entry, Pieces, Table, validate
 from witness.hashing import hash_state
+from witness.statefile import read_file
 
 DTYPES = {
     "BOOL": "bool",
@@ -46,9 +47,7 @@ def read_weights(path: Path, pieces: Pieces) -> Table:
         ProtocolError: `state-file`, `state-table`.
     """
     try:
-        found = dict(safetensors.deserialize(path.read_bytes()))  # type: ignore[no-untyped-call]
-    except OSError as error:
-        raise ProtocolError("state-file", f"{path.name} cannot be read: {error.strerror}") from error
+        found = dict(safetensors.deserialize(read_file(path, follow=True)))  # type: ignore[no-untyped-call]
     except (safetensors.SafetensorError, ValueError, MemoryError) as error:
         raise ProtocolError("state-file", f"{path.name} cannot be read: {error}") from error
     entries = []
