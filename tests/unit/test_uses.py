@@ -21,8 +21,6 @@ def corpus(lengths: list[int], packing: Packing) -> Documents:
 
 SIZES = st.integers(1, 12)
 PACKINGS = st.just(Packing("documents")) | st.builds(lambda n, s: Packing("windows", n, s), SIZES, SIZES)
-    lambda n, s: Packing("windows", n, s), st.integers(1, 12), st.integers(1, 12)
-)
 
 
 @settings(max_examples=150, deadline=None)
