@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Self
 
 from protocol.checks import LogAudit
-from protocol.errors import ProtocolError, VerificationError
+from protocol.errors import CODES, ProtocolError, VerificationError, WitnessError
 from protocol.keys import SigningKey
 from protocol.notes import open_head
 from protocol.proving import ProverSession, StatePending
@@ -124,8 +124,15 @@ class RunArchive:
         return self._load(step)[1][name]
 
     def piece(self, document: int, piece: int) -> tuple[bytes, list[bytes]]:
-        """A piece of a document with its proof."""
-        return self.corpus.piece(document, piece)
+        """A piece of a document with its proof.
+
+        Raises:
+            UsageError, VerificationError: when the data is not there; a stranger is not told where it should be.
+        """
+        try:
+            return self.corpus.piece(document, piece)
+        except WitnessError as error:
+            raise type(error)(error.code, f"document {document}: {CODES[error.code].meaning}") from error
 
     # -- states -----------------------------------------------------------------------------------
 
