@@ -28,7 +28,7 @@ from protocol.manifest import Manifest, check_source, parse_manifest
 from protocol.notes import Checkpoint, sign_head
 from protocol.records import AfterManifest, CheckpointEvent, parse_entry
 from protocol.statetree import Entry, Pieces
-from witness.statefile import disk_error, read_state, write_bytes
+from witness.statefile import disk_error, open_regular, read_state, write_bytes
 
 if TYPE_CHECKING:
     from witness.logstore import LogStore
@@ -231,7 +231,7 @@ class RunDir:
     @staticmethod
     def _read(path: Path, limit: int) -> bytes:
         try:
-            with path.open("rb") as file:
+            with open_regular(path) as file:
                 data = file.read(limit + 1)
         except OSError as error:
             raise ProtocolError(

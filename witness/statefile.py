@@ -10,6 +10,7 @@ import os
 import stat
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import safetensors
@@ -68,21 +69,31 @@ def read_file(path: Path, *, follow: bool = False) -> bytes:
     Raises:
         ProtocolError: `state-file`.
     """
+    try:
+        with open_regular(path, follow=follow) as file:
+            size, memory = os.fstat(file.fileno()).st_size, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+            if size > memory:
+                raise ProtocolError("state-file", f"{path.name} is {size} bytes, more than this machine has")
+            return file.read()
+    except OSError as error:
+        raise ProtocolError("state-file", f"{path.name} cannot be read: {error.strerror}") from None
+
+
+def open_regular(path: Path, *, follow: bool = False) -> BinaryIO:
+    """Opens a regular file for reading; nothing else can take its place and make us wait.
+
+    Raises:
+        OSError: it cannot be opened, or is no regular file.
+    """
 
     def opener(name: str, flags: int) -> int:
         return os.open(name, flags | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW))
 
-    try:
-        with open(path, "rb", opener=opener) as file:
-            found = os.fstat(file.fileno())
-            if not stat.S_ISREG(found.st_mode):
-                raise ProtocolError("state-file", f"{path.name} is not a file")
-            memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-            if found.st_size > memory:
-                raise ProtocolError("state-file", f"{path.name} is {found.st_size} bytes, more than this machine has")
-            return file.read()
-    except OSError as error:
-        raise ProtocolError("state-file", f"{path.name} cannot be read: {error.strerror}") from None
+    file = open(path, "rb", opener=opener)  # noqa: SIM115 - the caller's to close
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    return file
 
 
 def parse_state(data: bytes, pieces: Pieces, name: str) -> tuple[list[Entry], dict[str, bytes]]:

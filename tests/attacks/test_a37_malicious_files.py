@@ -52,13 +52,14 @@ LEAVES = Row("A37", "a state of 10^9 declared pieces", "parser", "state tables",
 HUGE = Row("A37", "a state too large to replay", "opening", "size before bytes (incomplete)", "replay-stopped", 7)
 PATHS = Row("A37", "source files that leave their folder", "parser", "manifest", "manifest")
 DATABASE = Row("A37", "a log that is cut short, no database, or answers for ever", "parser", "log", "log-damaged")
+SMALL = Row("A37", "a head or a source file that is a pipe or a link", "parser", "files of the run", "file-missing")
 ENTRY = Row("A37", "a log entry above its cap", "parser", "log entries", "too-large")
 NESTED = Row("A37", "a manifest nested without end", "parser", "canonical JSON", "not-canonical")
 PROBE = Row("A37", "a probe batch of 2^50 samples", "parser", "manifest", "manifest")
 FRAME = Row("A37", "a reply above its cap", "parser", "frames", "too-large")
 HEADS = Row("A37", "signed heads without end", "parser", "heads", "too-large")
 REPORT = Row("A37", "a replayed program reports what no certificate can hold", "parser", "its report", "not-canonical")
-ROWS = (STATE, WEIGHTS, LEAVES, HUGE, PATHS, DATABASE, ENTRY, NESTED, PROBE, FRAME, HEADS, REPORT)
+ROWS = (STATE, WEIGHTS, LEAVES, HUGE, PATHS, DATABASE, SMALL, ENTRY, NESTED, PROBE, FRAME, HEADS, REPORT)
 AT = LEAVES.step or 0
 
 
@@ -353,6 +354,33 @@ def test_a_spoilt_log_is_refused(mlp: Path, tmp_path: Path, write: Callable[[Pat
     assert not thread.is_alive(), "it still reads"
     if whole or write in (write_log_cut, write_log_garbage, write_log_view, write_log_hole, write_log_types):
         assert refused == [DATABASE.code]
+
+
+@pytest.mark.parametrize("place", ["heads", "program"])
+@pytest.mark.parametrize("write", [write_pipe, write_folder, write_link])
+def test_nothing_else_can_take_a_small_files_place(
+    mlp: Path, tmp_path: Path, place: str, write: Callable[[Path], None]
+) -> None:
+    """A hang until it was tried: a pipe in the place of a head or a source file waits for somebody to write."""
+    run = tmp_path / "run"
+    shutil.copytree(mlp, run)
+    path = max((run / place).iterdir())
+    path.unlink()
+    write(path)
+    refused: list[str] = []
+
+    def look() -> None:
+        try:
+            with RunArchive(RunDir.open(run)) as archive:
+                archive.source(path.name)
+        except WitnessError as error:
+            refused.append(error.code)
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    thread.join(20)
+    assert not thread.is_alive(), "it waits"
+    assert refused == [SMALL.code]
 
 
 @pytest.mark.parametrize("suffix", ["", "-wal", "-shm", "-journal"])
