@@ -164,7 +164,13 @@ CODES: Mapping[str, Code] = MappingProxyType(
             "replay on Linux 5.13 or later with Landlock and seccomp, on x86-64 or AArch64",
         ),
         # data queries
-        "too-many-uses": _usage("a document is used too often to list", "ask about a shorter run, or for the counts alone"),
+        "ledger-documents": _wrong("a ledger does not list every document of the corpus"),
+        "ledger-root": _wrong("the list of a ledger is not the committed one"),
+        "ledger-tier": _usage("no such tier, or not for this corpus", "name a tier that `witness inspect` lists"),
+        "places": _malformed("not a list of ledger places"),
+        "too-many-uses": _usage(
+            "a document is used too often to list", "ask about a shorter run, or for the counts alone"
+        ),
         # command line
         "demo": _usage(
             "a part of the demonstration did not end as it must", "see what it printed; `witness fsck` may say more"
@@ -306,6 +312,34 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "record-bytes": _wrong("opened record bytes are not the committed ones"),
         "schedule": _usage(
             "no such sample or batch", "use sample numbers below the corpus's sample count and a positive batch size"
+        ),
+        # ledger, normaliser, winnowing (protocol.ledger, ledger_proof, ledger_claim, normaliser, winnowing)
+        "ledger-absence": _wrong(
+            "a document is not proven to be absent from the ledger",
+            "take the question as unanswered, and ask for a proof under the signed root",
+        ),
+        "ledger-buffers": _malformed("stored rows and nodes do not form a ledger", "build the ledger again"),
+        "ledger-duplicate": _usage(
+            "a ledger key comes twice", "merge the documents with equal digests into one list of occurrences"
+        ),
+        "ledger-inclusion": _wrong(
+            "a document is not proven to be in the ledger",
+            "take the question as unanswered, and ask for a proof under the signed root",
+        ),
+        "ledger-key": _usage(
+            "a ledger's keys, values and roots are 32 bytes", "derive them with protocol.ledger_claim"
+        ),
+        "ledger-proof-malformed": _malformed("the bytes are not a proof from a ledger"),
+        "normaliser-unknown": _unknown(
+            "this version has no such normaliser", "use the package version that the manifest names, or ask for tier t0"
+        ),
+        "span-units": _usage(
+            "the data is not a whole number of tokens, or more than the format can number",
+            "pass whole little-endian tokens of the width that the tier names",
+        ),
+        "unicode-version": _unknown(
+            "this Python has another version of the Unicode data than the normaliser is defined by",
+            "use a Python with that version (3.11 has Unicode 14.0.0)",
         ),
         # data
         "corpus-changed": _wrong(

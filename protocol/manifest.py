@@ -14,6 +14,7 @@ from protocol.corpus import CorpusClaim
 from protocol.encoding import Count, Hex32, Struct, decode, encode, tagged_hash
 from protocol.errors import ProtocolError, UsageError
 from protocol.keys import parse_vkey
+from protocol.ledger_claim import LedgerClaim
 from protocol.operations import OperationProbe
 from protocol.plain import MAX_DEPTH
 from protocol.profile import NativeProfile
@@ -22,6 +23,7 @@ from protocol.statetree import Pieces
 MAX_MANIFEST = 1 << 22
 MAX_FILES, MAX_SOURCE = 512, 1 << 22
 MAX_PROBE = 1 << 12
+MAX_LEDGERS = 16
 
 
 class SourceFile(Struct, frozen=True):
@@ -82,6 +84,7 @@ class Manifest(Struct, frozen=True, tag="manifest", tag_field="type"):
         pieces: how states are cut.
         profile: numeric profile to re-apply at replay.
         operations: operation probe: digests of the operations the run really uses.
+        ledgers: what was built over the corpus for questions about inclusion and exclusion, by tier in order.
         ranks: processes that train together.
         reduction: how ranks' gradients are added; `none` for one rank.
         package: version of the package that recorded.
@@ -101,6 +104,7 @@ class Manifest(Struct, frozen=True, tag="manifest", tag_field="type"):
     profile: NativeProfile
     operations: OperationProbe
     package: str
+    ledgers: tuple[LedgerClaim, ...] = ()
     ranks: Count = 1
     reduction: Literal["none"] = "none"
     init: Literal["build"] = "build"
@@ -154,6 +158,10 @@ def validate(manifest: Manifest) -> None:
     require(manifest.commit_every >= 1 and manifest.checkpoint_every >= 1, "intervals are at least 1")
     require(manifest.checkpoint_every % manifest.commit_every == 0, "a checkpoint is at a committed step")
     require(manifest.probe_samples <= MAX_PROBE, f"a probe batch holds at most {MAX_PROBE} samples")
+    tiers = [ledger.tier for ledger in manifest.ledgers]
+    require(tiers == sorted(set(tiers)) and len(tiers) <= MAX_LEDGERS, "ledgers are in tier order, each once")
+    for ledger in manifest.ledgers:
+        require(ledger.documents == manifest.corpus.documents, f"the ledger {ledger.tier} lists another corpus")
     require(manifest.ranks == 1, "this version replays runs of one rank")
     files = manifest.program.files
     require(0 < len(files) <= MAX_FILES, f"a program has 1 to {MAX_FILES} files")

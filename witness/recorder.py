@@ -12,9 +12,8 @@ and then, by the name of the tensor that differs, instead of failing an honest r
 
 from __future__ import annotations
 
-import hashlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,13 +23,11 @@ from typing import Any, Self
 import torch
 from safetensors.torch import save_file
 
-import witness
 from protocol.encoding import encode, encode_trusted
 from protocol.errors import IncompleteError, UsageError, WitnessError
 from protocol.keys import SigningKey
-from protocol.manifest import Manifest, Seed, validate
+from protocol.manifest import Manifest, validate
 from protocol.operations import OperationProbe
-from protocol.profile import NativeProfile
 from protocol.records import (
     AfterManifest,
     CheckpointEvent,
@@ -41,15 +38,17 @@ from protocol.records import (
     StepRecord,
 )
 from protocol.schedule import Schedule, probe_indices
-from protocol.statetree import Entry, Pieces, Table, first_difference
+from protocol.statetree import Entry, Table, first_difference
 from witness import keys, profile, source
 from witness.data import Corpus, open_corpus, open_stored, store
 from witness.execute import Outcome, build, run_step
 from witness.hashing import hash_state
 from witness.history import require_unbroken
+from witness.ledgers import store as store_ledgers
 from witness.logstore import LogStore
 from witness.operations import OperationRecorder
 from witness.program import Program, State, instantiate, plain_arguments
+from witness.promise import Promise, Settings
 from witness.restore import restore
 from witness.rundir import RunDir, last_checkpoint, read_log
 from witness.state import Census
@@ -85,6 +84,7 @@ def record(
     checkpoint_every: int | None = None,
     commit_every: int = 1,
     pieces: int | None = None,
+    ledgers: Sequence[str] | None = None,
     resume: bool = False,
 ) -> Recorder:
     """Starts recording a run, or continues one.
@@ -100,6 +100,7 @@ def record(
         checkpoint_every: keep the state every so many steps (default: about 20 states a run).
         commit_every: commit the state root every so many steps.
         pieces: bytes of a state piece, a power of two from 4 KiB to 1 MiB.
+        ledgers: tiers of the ledgers over the corpus (default: raw bytes, and normalised text where this Python can).
         resume: continue the run in `folder`; everything else must be as it was.
 
     Raises:
@@ -121,6 +122,7 @@ def record(
         checkpoint_every=checkpoint_every,
         commit_every=commit_every,
         pieces=pieces,
+        ledgers=ledgers,
     )
 
 
@@ -172,68 +174,40 @@ class Recorder:
         checkpoint_every: int | None,
         commit_every: int,
         pieces: int | None,
+        ledgers: Sequence[str] | None = None,
     ) -> Self:
         """Starts a new run; see `record`."""
         signer = _signer(key)
         corpus = open_corpus(data, program.packing()) if data is not None else program.default_data()
-        steps = steps if steps is not None else program.steps
-        batch_size = batch_size if batch_size is not None else program.batch_size
-        commit_every = max(1, commit_every)
-        if checkpoint_every is None:
-            checkpoint_every = max(1, -(-steps // 20))
-        checkpoint_every = -(-checkpoint_every // commit_every) * commit_every
-        claim, files = source.collect(type(program))
-        claim = type(claim)(claim.entry, claim.kind, claim.files, plain_arguments(program))
-        seed_value = (
-            seed if isinstance(seed, bytes) else hashlib.sha256(f"training-witness own seed {seed}".encode()).digest()
-        )
-        if len(seed_value) != 32:
-            raise UsageError("schedule", "a seed is an integer or 32 bytes")
-        Schedule(seed_value, corpus.documents.samples, batch_size)  # refuses an empty corpus before anything is written
+        settings = Settings(steps, batch_size, seed, checkpoint_every, commit_every, pieces, ledgers)
+        promise = Promise(program, corpus, settings)  # whatever is wrong is found before anything is written
         run = RunDir.create(folder)
         made = signer is None
         if signer is None:
             signer = run.read_key() if run.key.exists() else keys.generate("trainer")
-
-        def manifest(numeric: NativeProfile, operations: OperationProbe) -> Manifest:
-            return Manifest(
-                key=signer.public.vkey,
-                program=claim,
-                corpus=corpus.claim(),
-                seed=Seed(seed_value.hex()),
-                batch_size=batch_size,
-                steps=steps,
-                commit_every=commit_every,
-                checkpoint_every=checkpoint_every,
-                probe_samples=program.probe_samples if program.has_probe() else 0,
-                pieces=Pieces(pieces) if pieces else Pieces(),
-                profile=numeric,
-                operations=operations,
-                package=witness.__version__,
-            )
-
         recorder = cls(run, program, corpus, signer)
         recorder.own_key = made
         with ExitStack() as undo:
             run.lock()
             undo.callback(recorder._release)
-            recorder.start(manifest, files)
+            recorder.start(promise)
             undo.pop_all()
         return recorder
 
-    def start(self, make_manifest: Any, files: dict[str, bytes]) -> None:
+    def start(self, promise: Promise) -> None:
         """Tries one step on a scratch copy, then commits to the manifest and the initial state."""
-        self._use(make_manifest(profile.capture({}), OperationProbe()))
+        self._use(promise.manifest(self.key.public, profile.capture({}), OperationProbe()))
         validate(self.manifest)
         with OperationRecorder() as operations:
             scratch, state = self._scratch()
             self._previous_root = self._table(Census(scratch, state)).root
             self._execute(scratch, state, 1)
         self._first_root = self._table(Census(scratch, state))
-        self._use(make_manifest(profile.capture(*_parts(scratch, state)), operations.probe()))
+        self._use(promise.manifest(self.key.public, profile.capture(*_parts(scratch, state)), operations.probe()))
         del scratch, state
-        self.run.write_program(files)
+        self.run.write_program(promise.files)
         store(self.corpus, self.run.corpus)
+        store_ledgers(self.run.corpus, promise.ledgers)
         if self.own_key and not self.run.key.exists():
             keys.write_key(self.run.key, self.key)
         self.log = self.run.log()
@@ -285,6 +259,7 @@ class Recorder:
             recorder.log = run.log()
             manifest, entries = read_log(recorder.log)
             recorder._check_same(manifest)
+            recorder.corpus.check()  # whoever records on from altered data could never be replayed
             recorder._use(manifest)
             require_unbroken(run, recorder.log, manifest, recorder.corpus.documents)
             recorder._go_on(entries)
