@@ -26,6 +26,7 @@ STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "urn:training-witness:certificate:v1"
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 MAX_CERTIFICATE = 1 << 26
+MAX_ASKED = 1000
 
 CLAIMS = (
     "every gradient-free check listed as reproduced holds for every step of the log that the head signs",
@@ -49,6 +50,47 @@ NOT_CLAIMED = (
 )
 
 
+class Asked(Struct, frozen=True):
+    """One document of a set that the verifier asked about, found in a ledger."""
+
+    name: Text
+    tier: str
+    documents: tuple[Count, ...]
+
+
+class Exclusion(Struct, frozen=True):
+    """A set of documents that the verifier asked about.
+
+    Attributes:
+        name: of the set.
+        asked: how many documents.
+        absent: how many of them are in no ledger of documents.
+        included: the others, at most `MAX_ASKED`.
+    """
+
+    name: Text
+    asked: Count
+    absent: Count
+    included: tuple[Asked, ...]
+
+
+class DataReport(Struct, frozen=True):
+    """What was checked of the run's data.
+
+    Attributes:
+        tiers: ledgers whose whole lists were read and have the committed roots.
+        documents: in the corpus.
+        checked: documents that challenged steps read, opened from end to end, and found to be what leaf and ledgers
+            say. A single document that is missing from a ledger is found only if it is among these.
+        exclusion: a set of documents that was asked about.
+    """
+
+    tiers: tuple[str, ...]
+    documents: Count
+    checked: Count
+    exclusion: Exclusion | None = None
+
+
 class Predicate(Struct, frozen=True):
     """What the verifier saw.
 
@@ -69,6 +111,7 @@ class Predicate(Struct, frozen=True):
         mandatory: the challenges owed besides the draws, as `[step, reason]`.
         checks: their results.
         challenges: their results, in the order they were made.
+        data: what was checked of corpus and ledgers.
         profile: the numeric profile's name.
         seed_source: `own` or `registered`.
         notes: what a reader should know: NaN losses, declared faults, resumes...
@@ -94,6 +137,7 @@ class Predicate(Struct, frozen=True):
     mandatory: tuple[tuple[Count, str], ...]
     checks: tuple[CheckResult, ...]
     challenges: tuple[ChallengeResult, ...]
+    data: DataReport
     profile: str
     seed_source: str
     notes: tuple[Text, ...]
@@ -326,5 +370,21 @@ def facts(evidence: Evidence) -> Mapping[str, Any]:
         "bad_fraction": p.policy.bad_fraction,
         "missing": list(evidence.missing),
         "failures": list(evidence.failures),
+        "data": {
+            "ledgers": list(p.data.tiers),
+            "documents": p.data.documents,
+            "documents_checked": p.data.checked,
+            "exclusion": None
+            if p.data.exclusion is None
+            else {
+                "name": p.data.exclusion.name,
+                "asked": p.data.exclusion.asked,
+                "absent": p.data.exclusion.absent,
+                "included": [
+                    {"name": one.name, "tier": one.tier, "documents": list(one.documents)}
+                    for one in p.data.exclusion.included
+                ],
+            },
+        },
         "bound_by": "statement" if p.statement is not None else "held",
     }

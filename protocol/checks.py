@@ -12,7 +12,8 @@
  8. the fingerprint has the declared shape;
  9. the end is announced once, last, at the promised step, with the last root;
 10. every signed head is the root of this log at its size;
-11. hyperparameters are what the program's pure function says (computed in the sandbox, compared here).
+11. hyperparameters are what the program's pure function says (computed in the sandbox, compared here);
+12. every ledger is the tree over its list, and the list of raw documents is that of the corpus leaves.
 """
 
 from __future__ import annotations

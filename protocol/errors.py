@@ -164,6 +164,9 @@ CODES: Mapping[str, Code] = MappingProxyType(
             "replay on Linux 5.13 or later with Landlock and seccomp, on x86-64 or AArch64",
         ),
         # data queries
+        "document-digest": _wrong("a document is not the one that its corpus leaf names"),
+        "ledger-omission": _wrong("a document that a step read is missing from a ledger"),
+        "ledger-too-long": _unknown("a ledger's list is longer than this verifier fetches", "audit the run's data where it lies"),
         "ledger-documents": _wrong("a ledger does not list every document of the corpus"),
         "ledger-root": _wrong("the list of a ledger is not the committed one"),
         "ledger-tier": _usage("no such tier, or not for this corpus", "name a tier that `witness inspect` lists"),
@@ -347,7 +350,7 @@ CODES: Mapping[str, Code] = MappingProxyType(
         ),
         "corpus-data": _usage(
             "this cannot be made a corpus",
-            "pass a text file, a folder of text files, a .npy file, a list of bytes or text, or an array",
+            "pass the path of a file or folder in an accepted format, a list of bytes or text, or an array",
         ),
         "corpus-file": _malformed(
             "a file of a run's corpus is missing, cut short or altered", "restore the file from a copy of the run"
@@ -355,6 +358,17 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "corpus-missing": _usage(
             "the data is not where the run left it", "put the data back, or say with --data where it is now"
         ),
+        # witness.data: files, formats and committed folders
+        "corpus-busy": _usage("another process writes there", "wait until it has ended, or name another folder"),
+        "corpus-exists": _usage("the folder holds something already", "name a folder that is missing or empty"),
+        "data-expands": _usage(
+            "a file expands beyond all measure", "if that is meant, decompress it yourself and commit to the result"
+        ),
+        "data-file": _usage(
+            "a data file is damaged, or not of its format", "mend the file, or name the format that it really has"
+        ),
+        "data-format": _usage("the format is not known", "name the format of the data"),
+        "data-option": _usage("an option does not fit the data", "leave the option out, or name what the data holds"),
         # randomness and soundness
         "impossible-count": _usage(
             "no such number of steps, draws or tries",

@@ -71,6 +71,14 @@ class GetLeaves(Struct, frozen=True, tag="get-leaves", tag_field="type"):
     first: Count
 
 
+class GetPlaces(Struct, frozen=True, tag="get-places", tag_field="type"):
+    """The list behind the ledger of a tier, from place `first` on."""
+
+    session: SessionId
+    tier: Annotated[str, msgspec.Meta(max_length=64)]
+    first: Count
+
+
 class GetSource(Struct, frozen=True, tag="get-source", tag_field="type"):
     """One source file of the program."""
 
@@ -120,7 +128,9 @@ class Close(Struct, frozen=True, tag="close", tag_field="type"):
     session: SessionId
 
 
-Request = Hello | GetHeads | GetLog | GetLeaves | GetSource | Reveal | OpenState | ReadPieces | OpenRecords | Close
+Request = (
+    Hello | GetHeads | GetLog | GetLeaves | GetPlaces | GetSource | Reveal | OpenState | ReadPieces | OpenRecords | Close
+)
 
 
 class Welcome(Struct, frozen=True, tag="welcome", tag_field="type"):

@@ -13,6 +13,7 @@ from protocol.encoding import encode
 from protocol.errors import ProtocolError, WitnessError
 from protocol.keys import SigningKey
 from protocol.notes import parse_checkpoint, parse_note, sign_note
+from protocol.places import PLACE_BYTES, Places
 from protocol.randomness import check_nonce, session_seed
 from protocol.required import draw_count
 from protocol.session import Challenge, challenges, needed_pieces, segment
@@ -39,6 +40,9 @@ class Archive(Protocol):
 
     def source(self, path: str) -> bytes:
         """A source file."""
+
+    def places(self, tier: str) -> Places:
+        """The list behind the ledger of a tier."""
 
     def expect(self, steps: list[int]) -> None:
         """Announces the steps whose states will be asked for."""
@@ -93,6 +97,11 @@ class ProverSession:
             leaves = self.archive.audit.documents.leaves
             chosen = leaves[request.first : request.first + m.PART // LEAF_BYTES]
             return m.pack(m.Part(request.first, len(leaves)), chosen.to_bytes())
+        if isinstance(request, m.GetPlaces):
+            places = self.archive.places(request.tier)
+            step = m.PART // PLACE_BYTES
+            data = bytes(places.data[request.first * PLACE_BYTES : (request.first + step) * PLACE_BYTES])
+            return m.pack(m.Part(request.first, len(places)), data)
         if isinstance(request, m.GetSource):
             return m.pack(m.Part(0, 1), self.archive.source(request.path))
         if isinstance(request, m.Reveal):

@@ -29,8 +29,9 @@ CHECKS = (
     "final",
     "heads",
     "hyperparameters",
+    "ledgers",
 )
-"""Names of checks 1 to 11, as certificates list them."""
+"""Names of checks 1 to 12, as certificates list them."""
 
 
 class Result(Struct, frozen=True):

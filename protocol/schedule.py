@@ -17,7 +17,8 @@ from protocol.encoding import tagged_hash
 from protocol.errors import UsageError
 from protocol.randomness import Stream
 
-MAX_SAMPLES = 1 << 31
+MAX_SAMPLES = 1 << 27
+"""A leaf can claim any length, and an epoch's order costs 24 bytes a sample while it is made."""
 
 
 def epoch_order(seed: bytes, epoch: int, samples: int) -> np.ndarray:

@@ -14,9 +14,13 @@ from dataclasses import dataclass
 
 from protocol import checks
 from protocol import messages as m
+from protocol.leaves import piece_count
 from protocol.manifest import Manifest
 from protocol.randomness import draw
 from protocol.schedule import probe_indices
+
+MAX_WHOLE = 1 << 24
+"""Bytes of whole documents that are opened for one step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,5 +71,29 @@ def probe_of(audit: checks.LogAudit, step: int) -> list[int]:
 
 
 def needed_pieces(audit: checks.LogAudit, step: int) -> list[tuple[int, int]]:
-    """The `(document, piece)` pairs that `step` reads, for its batch and for its probe."""
-    return audit.documents.pieces_of([*audit.indices(step), *probe_of(audit, step)])
+    """The `(document, piece)` pairs to open for `step`: what its batch and probe read, and its whole documents."""
+    read = audit.documents.pieces_of([*audit.indices(step), *probe_of(audit, step)])
+    leaves = audit.documents.leaves
+    whole = [(d, piece) for d in whole_documents(audit, step) for piece in range(piece_count(leaves[d]))]
+    return sorted({*read, *whole})
+
+
+def whole_documents(audit: checks.LogAudit, step: int) -> list[int]:
+    """The documents of the batch of `step` that are opened from end to end, so that their digests can be checked.
+
+    Only where the run has ledgers; in order, as long as they are no longer than `MAX_WHOLE` bytes together.
+    """
+    if not audit.manifest.ledgers:
+        return []
+    chosen, size = [], 0
+    for document in touched_documents(audit, step):
+        size += audit.documents.leaves[document].length
+        if size > MAX_WHOLE:
+            break
+        chosen.append(document)
+    return chosen
+
+
+def touched_documents(audit: checks.LogAudit, step: int) -> list[int]:
+    """The documents that the batch of `step` reads, ascending."""
+    return sorted({span.document for sample in audit.indices(step) for span in audit.documents.spans(sample)})

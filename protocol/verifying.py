@@ -11,13 +11,18 @@ from protocol.corpus import LEAF_BYTES, MAX_DOCUMENTS, Documents, parse_leaves
 from protocol.encoding import encode
 from protocol.errors import ProtocolError, VerificationError
 from protocol.keys import parse_vkey
+from protocol.ledger_claim import LedgerClaim
 from protocol.manifest import MAX_MANIFEST, Manifest, check_source, parse_manifest
 from protocol.notes import Checkpoint, open_head, parse_checkpoint, parse_note
 from protocol.opening import RecordsOpening, StateOpening, expect
+from protocol.places import PLACE_BYTES, Places
 from protocol.randomness import commit_nonce, session_seed
 from protocol.session import Challenge, challenges
 
 MAX_HEADS, MAX_HEAD_BYTES = 1 << 20, 1 << 28
+
+MAX_LISTED = 1 << 24
+"""Places of a ledger that a verifier fetches (600 MB)."""
 
 
 class VerifierSession:
@@ -43,6 +48,9 @@ class VerifierSession:
         self._head_bytes = 0
         self.audit: checks.LogAudit | None = None
         self.draws = 0
+        self.places: dict[str, Places] = {}
+        """Checked lists of ledgers, by tier."""
+        self._parts = bytearray()
         self.challenges: list[Challenge] | None = None
         self.spool: Callable[[bytes], object] | None = None
         """Takes every log entry as it passes its checks, for whoever needs records again."""
@@ -143,6 +151,36 @@ class VerifierSession:
             return False
         self.audit.finish(self.head)
         return True
+
+    def places_request(self, claim: LedgerClaim) -> bytes:
+        """Asks for the list behind a ledger."""
+        return m.pack(m.GetPlaces(self._bound(), claim.tier, len(self._parts) // PLACE_BYTES))
+
+    def take_places(self, claim: LedgerClaim, reply: bytes) -> bool:
+        """Collects the list behind a ledger; True when it is there, whole, and has the committed root.
+
+        Raises:
+            ProtocolError: `frame`, `places`, `too-large`.
+            VerificationError: `ledger-root`, `ledger-documents`.
+        """
+        part, payload = expect(reply, m.Part)
+        if part.total > MAX_LISTED:
+            raise ProtocolError(
+                "too-large", f"the ledger {claim.tier} lists {part.total} places; {MAX_LISTED} are read"
+            )
+        if part.first * PLACE_BYTES != len(self._parts) or (not payload and part.total > part.first):
+            raise ProtocolError("frame", "a list of places does not go on where it stopped")
+        self._parts += payload
+        if len(self._parts) < part.total * PLACE_BYTES:
+            return False
+        self.hold_places(claim, Places(bytes(self._parts)))
+        self._parts.clear()
+        return True
+
+    def hold_places(self, claim: LedgerClaim, places: Places) -> None:
+        """Keeps a list once it is checked against its claim."""
+        places.check(claim)
+        self.places[claim.tier] = places
 
     def source_request(self, path: str) -> bytes:
         """Asks for one source file."""

@@ -12,15 +12,17 @@ from typing import Any
 from protocol.checks import LogAudit
 from protocol.corpus import assemble
 from protocol.errors import IncompleteError, ProtocolError, VerificationError, WitnessError
+from protocol.leaves import piece_count
 from protocol.opening import StateOpening
 from protocol.profile import Comparison, require_covered
 from protocol.records import StepRecord, parse_entry
 from protocol.required import Result
-from protocol.session import Challenge, probe_of, segment
+from protocol.session import Challenge, probe_of, segment, whole_documents
 from protocol.statetree import Entry, Table, first_difference, ranges
 from protocol.verifying import VerifierSession
 from witness.asking import Ask
 from witness.difference import first_element
+from witness.documents import check_document
 from witness.outcomes import result_of
 from witness.replay import Input, ReplayedState, ReplayedStep, Replayer
 
@@ -54,6 +56,8 @@ class Challenger:
         self._session, self._ask, self._replayer, self._entry = session, ask, replayer, entry
         self._audit: LogAudit = session.audit
         self._comparison = comparison
+        self.documents: set[int] = set()
+        """Documents that were opened whole and are what leaf and ledgers say."""
         # Where the operation probe had to settle a difference between the machines, a step that diverges accuses nobody
         # unless the probe stands for everything it used.
         replayer.trace = bool(comparison.settled)
@@ -162,6 +166,11 @@ class Challenger:
         while not self._ask(opening.request(), opening.take):
             pass
         documents = self._audit.documents
+        for document in whole_documents(self._audit, step):
+            leaf = documents.leaves[document]
+            data = b"".join(opening.pieces[document, piece] for piece in range(piece_count(leaf)))
+            check_document(leaf, data, self._session.places, step)
+            self.documents.add(document)
 
         def sample(index: int) -> bytes:
             return assemble(documents, opening.pieces, index)

@@ -19,12 +19,14 @@ from protocol.checks import LogAudit
 from protocol.errors import CODES, ProtocolError, VerificationError, WitnessError
 from protocol.keys import SigningKey
 from protocol.notes import open_head
+from protocol.places import Places
 from protocol.proving import ProverSession, StatePending
 from protocol.session import probe_of
 from protocol.statetree import Entry, Table
 from witness.data import open_stored
 from witness.hashing import hash_state
 from witness.layout import lay_out
+from witness.ledgers import open_places
 from witness.logreader import LogReader
 from witness.replay import Input, Replayer
 from witness.rundir import RunDir, trainer_key
@@ -53,6 +55,7 @@ class RunArchive:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="witness-rebuild")
         self._replayer: Replayer | None = None
         self._wanted: set[int] = set()
+        self._places: dict[str, Places] = {}
         self._futures: dict[int, Future[None]] = {}
         self._done: dict[int, tuple[int, int]] = {}
         self._intact: dict[int, bool] = {}
@@ -93,6 +96,19 @@ class RunArchive:
         """Log entries from `first` up to `stop`."""
         with LogReader(self.run.log_path) as log:
             yield from log.entries(first, stop)
+
+    def places(self, tier: str) -> Places:
+        """The list behind the ledger of a tier.
+
+        Raises:
+            ProtocolError: `places`.
+        """
+        claim = next((claim for claim in self.audit.manifest.ledgers if claim.tier == tier), None)
+        if claim is None:
+            raise ProtocolError("places", f"the run has no ledger {tier[:64]!r}")
+        if tier not in self._places:
+            self._places[tier] = open_places(self.run.corpus, claim, self.corpus.documents)
+        return self._places[tier]
 
     def source(self, path: str) -> bytes:
         """A source file of the program.

@@ -11,29 +11,33 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import witness
 from protocol import checks, soundness
-from protocol.certificate import CLAIMS, NOT_CLAIMED, Predicate, sign_certificate
+from protocol.certificate import CLAIMS, NOT_CLAIMED, DataReport, Exclusion, Predicate, sign_certificate
 from protocol.errors import IncompleteError, ProtocolError, VerificationError, WitnessError
 from protocol.keys import SigningKey
+from protocol.ledger_claim import RAW
 from protocol.manifest import Manifest
 from protocol.messages import Policy
+from protocol.places import raw_places
 from protocol.profile import Comparison
 from protocol.required import CHECKS, ChallengeResult, CheckResult, Result, assess, draw_count, verdict_of
-from protocol.verifying import VerifierSession
+from protocol.verifying import MAX_LISTED, VerifierSession
 from witness import source
 from witness.asking import Ask, Clock
 from witness.challenging import Challenger
+from witness.documents import asked_documents, exclusion
 from witness.layout import lay_out
 from witness.listening import Listener, Plan
 from witness.outcomes import NOT_RUN, failed_check, result_of, run_notes
 from witness.replay import ROWS, Replayer
 from witness.spool import LogSpool
 
-REPLAY_CHECK = "hyperparameters"
+REPLAY_CHECK, LEDGER_CHECK = "hyperparameters", "ledgers"
 
 
 @dataclass(slots=True)
@@ -47,6 +51,7 @@ class Options:
         keep_going: replay on after the first divergence.
         known_heads: signed heads of this run seen elsewhere, which the log must contain.
         held: the run directory is in the verifier's hands.
+        exclude: a file or folder of documents to ask about: are they in the corpus?
     """
 
     trust: str = ""
@@ -55,6 +60,7 @@ class Options:
     keep_going: bool = False
     known_heads: Sequence[bytes] = ()
     held: bool = False
+    exclude: Path | None = None
 
 
 @dataclass(slots=True)
@@ -83,6 +89,8 @@ class Verification:
     checked: dict[str, Result] = field(init=False, default_factory=dict)
     notes: list[str] = field(init=False, default_factory=list)
     cancelled: bool = field(init=False, default=False)
+    exclusion: Exclusion | None = field(init=False, default=None)
+    documents: set[int] = field(init=False, default_factory=set)
 
     def run(self) -> bytes:
         """Runs the session and returns the signed certificate, whatever the verdict.
@@ -115,6 +123,7 @@ class Verification:
         if not self._read_log(ask, manifest, records):
             return
         try:
+            self._check_ledgers(ask, manifest)
             # 3. consent
             folder = self._consented(ask, manifest, work)
             with Replayer(manifest, folder) as replayer:
@@ -148,8 +157,31 @@ class Verification:
             at = failed_check(error)
             self.checked = {name: failed if name == at else NOT_RUN for name in CHECKS}
             return False
-        self.checked = {name: Result("reproduced") for name in CHECKS if name != REPLAY_CHECK}
+        self.checked = {name: Result("reproduced") for name in CHECKS if name not in (REPLAY_CHECK, LEDGER_CHECK)}
         return True
+
+    def _check_ledgers(self, ask: Ask, manifest: Manifest) -> None:
+        """Reads the list behind every ledger; the one of raw documents follows from the corpus leaves."""
+        session = self.session
+        self.listener.stage("checking the ledgers over the corpus")
+        try:
+            for claim in manifest.ledgers:
+                if claim.tier == RAW:
+                    session.hold_places(claim, raw_places(self._audit().documents.leaves))
+                elif claim.entries > MAX_LISTED:
+                    raise IncompleteError("ledger-too-long", f"the ledger {claim.tier} has {claim.entries} entries")
+                else:
+                    while not ask(session.places_request(claim), partial(session.take_places, claim)):
+                        pass
+        except WitnessError as error:
+            self.checked[LEDGER_CHECK] = result_of(error)
+            if not self.options.keep_going:
+                raise
+        else:
+            self.checked[LEDGER_CHECK] = Result("reproduced")
+            if self.options.exclude is not None:
+                asked = asked_documents(self.options.exclude, session.places)
+                self.exclusion = exclusion(self.options.exclude.name, asked, session.places)
 
     def _consented(self, ask: Ask, manifest: Manifest, work: Path) -> Path | None:
         program = manifest.program
@@ -206,6 +238,7 @@ class Verification:
             self.results = [ChallengeResult(c.step, c.reason, c.order, refused) for c in session.derive()]
             return
         challenger = Challenger(session, ask, replayer, comparison, records.read)
+        self.documents = challenger.documents
         bad = soundness.bad_steps(audit.steps, self.policy.bad_fraction)
 
         def worth(count: int) -> str:
@@ -268,6 +301,12 @@ class Verification:
             mandatory=tuple(owed),
             checks=tuple(present),
             challenges=tuple(self.results),
+            data=DataReport(
+                tiers=tuple(session.places),
+                documents=manifest.corpus.documents,
+                checked=len(self.documents),
+                exclusion=self.exclusion,
+            ),
             profile="native",
             seed_source=manifest.seed.source,
             notes=tuple(note[:4000] for note in [*run_notes(audit, manifest), *self.notes]),

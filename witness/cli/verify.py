@@ -16,7 +16,7 @@ from protocol.errors import CODES, UsageError
 from witness.cli.progress import Progress
 
 if TYPE_CHECKING:
-    from protocol.certificate import Evidence
+    from protocol.certificate import Evidence, Exclusion
     from protocol.manifest import Manifest
     from protocol.required import Result
     from protocol.session import Challenge
@@ -78,6 +78,11 @@ def _seconds(ctx: click.Context, parameter: click.Parameter, value: str | None) 
     help="Largest updates and loss rises to challenge besides.",
 )
 @click.option("--data", type=click.Path(path_type=Path), help="Where the corpus of a run folder lies now, if it moved.")
+@click.option(
+    "--exclude",
+    type=click.Path(path_type=Path),
+    help="A file or folder of documents to ask about: named hits, or a proven zero, on the certificate.",
+)
 @click.option("--keep-going", is_flag=True, help="Replay on after the first divergence.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_context
@@ -124,6 +129,7 @@ def command(ctx: click.Context, /, target: str, as_json: bool, out: Path | None,
                 keep_going=options["keep_going"],
                 known_heads=known,
                 held=not remote,
+                exclude=options["exclude"],
             ),
             _listener(progress),
         )
@@ -270,6 +276,17 @@ def _show(evidence: Evidence, out: Path | None, *, made_key: bool, as_json: bool
         click.echo("key          made for this session: it names nobody (use --key and `witness keygen`)")
 
 
+def show_exclusion(found: Exclusion) -> None:
+    """What became of a set of documents that was asked about."""
+    word = "none of them is in the corpus" if found.absent == found.asked else f"{found.asked - found.absent} are"
+    click.echo(f"exclusion    {found.asked} documents of {_clean(found.name)}: {word}")
+    for hit in found.included[:20]:
+        places = ", ".join(map(str, hit.documents[:5]))
+        click.echo(f"             {_clean(hit.name)} is document {places} ({hit.tier})")
+    if len(found.included) > 20:
+        click.echo(f"             and {found.asked - found.absent - 20} more, in the certificate")
+
+
 def failed(evidence: Evidence) -> list[dict[str, Any]]:
     """Everything that did not come out as reproduced, with its code and evidence."""
     p = evidence.predicate
@@ -315,6 +332,10 @@ def describe(evidence: Evidence) -> None:
             click.echo(f"             {name}: {_clean(str(value))[:200]}")
         if row["code"] in CODES:
             click.echo(f"             next: {CODES[row['code']].next_action}")
+    checked = f"{p.data.checked} of {p.data.documents} documents opened whole"
+    click.echo(f"data         {checked}; ledgers: {', '.join(p.data.tiers) or 'none'}")
+    if p.data.exclusion is not None:
+        show_exclusion(p.data.exclusion)
     for note in p.notes:
         click.echo(f"note         {_clean(note)}")
     if p.steps and not evidence.failures:
