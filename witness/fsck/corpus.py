@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from protocol.corpus import LEAF_BYTES, MAX_DOCUMENTS, CorpusClaim, Documents, describe, parse_leaves
 from protocol.encoding import decode
 from protocol.errors import ProtocolError, UsageError, VerificationError, WitnessError
+from protocol.ledger_claim import RAW, LedgerClaim
 from witness.data import open_stored
 from witness.data.files import DataFile, FileCorpus
 from witness.data.stored import DATA, INDEX, LEAVES, MAX_INDEX, StoredCorpus
 from witness.fsck.findings import Findings
 from witness.fsck.meter import Meter
+from witness.ledgers import open_places, path_of
 from witness.logreader import require_file
 from witness.rundir import RunDir
 
@@ -36,6 +39,27 @@ def read_leaves(run: RunDir, claim: CorpusClaim, findings: Findings) -> Document
         findings.add(error, path, action=_COPY)
         return None
     return documents
+
+
+def check_ledgers(run: RunDir, claims: Sequence[LedgerClaim], documents: Documents | None, findings: Findings) -> None:
+    """Holds the list behind every ledger to its claim; the list of raw documents follows from the leaves.
+
+    Args:
+        run: the directory.
+        claims: from the manifest.
+        documents: the committed leaves; None when they are damaged.
+        findings: hears what is wrong.
+    """
+    for claim in claims:
+        if documents is None:
+            findings.unchecked.append(f"the ledger {claim.tier}: the leaves of the corpus are damaged")
+            continue
+        path = run.corpus / LEAVES if claim.tier == RAW else path_of(run.corpus, claim.tier)
+        try:
+            require_file(path)
+            open_places(run.corpus, claim, documents).check(claim)
+        except WitnessError as error:
+            findings.add(error, path, action=_COPY)
 
 
 def check_corpus(

@@ -16,7 +16,7 @@ from protocol.errors import ProtocolError, VerificationError, WitnessError
 from protocol.manifest import Manifest, check_source, parse_manifest
 from protocol.notes import Checkpoint
 from protocol.statetree import Pieces, Table
-from witness.fsck.corpus import check_corpus, read_leaves
+from witness.fsck.corpus import check_corpus, check_ledgers, read_leaves
 from witness.fsck.findings import Findings, Report
 from witness.fsck.folder import list_program, list_run, stray
 from witness.fsck.heads import HEAD, open_heads
@@ -68,6 +68,7 @@ class Examination:
         self._check_weights(survey)
         if self._manifest is not None:
             check_corpus(self._run, self._manifest.corpus, documents, self._data, self._findings, self._meter)
+            check_ledgers(self._run, self._manifest.ledgers, documents, self._findings)
             self._check_program(self._manifest)
         else:
             self._findings.unchecked.append("states, corpus, program and weights: the manifest says what they must be")
