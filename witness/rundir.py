@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from protocol.errors import ProtocolError, UsageError
 from protocol.keys import PublicKey, SigningKey, parse_signing_key, parse_vkey
-from protocol.manifest import Manifest, check_source, parse_manifest
+from protocol.manifest import MAX_SOURCE, Manifest, check_source, parse_manifest
 from protocol.notes import Checkpoint, sign_head
 from protocol.records import AfterManifest, CheckpointEvent, parse_entry
 from protocol.statetree import Entry, Pieces
@@ -208,7 +208,7 @@ class RunDir:
         """
         files = {}
         for file in manifest.program.files:
-            data = self._read(self.program / file.path, file.length + 1)
+            data = self._read(self.program / file.path, MAX_SOURCE)
             check_source(manifest.program, file.path, data)
             files[file.path] = data
         return files
@@ -235,7 +235,7 @@ class RunDir:
                 data = file.read(limit + 1)
         except OSError as error:
             raise ProtocolError(
-                "file-missing", f"{path} cannot be read: {error.strerror}", evidence={"path": str(path)}
+                "file-missing", f"{path.name} cannot be read: {error.strerror}", evidence={"path": str(path)}
             ) from None
         if len(data) > limit:
             raise ProtocolError("too-large", f"{path.name} is larger than {limit} bytes", evidence={"path": str(path)})
