@@ -57,6 +57,8 @@ class Places:
         Raises:
             ProtocolError: `places`, when it is not in order or names a document that there is not.
         """
+        if documents and not self._size and not tier.startswith("t2-"):
+            raise ProtocolError("places", "an empty list of places over a corpus that is not empty")
         previous = b""
         for at in range(self._size):
             place = self._place(at)
