@@ -136,7 +136,8 @@ class Verification:
                 self._challenge(ask, replayer, comparison, records)
         except WitnessError as error:
             outcome = result_of(error)
-            self.checked.setdefault(REPLAY_CHECK, outcome)
+            if self.checked.get(LEDGER_CHECK, NOT_RUN).outcome == "reproduced":
+                self.checked.setdefault(REPLAY_CHECK, outcome)
             self.notes.append(f"{outcome.outcome}: {error}")
 
     def _read_log(self, ask: Ask, manifest: Manifest, records: LogSpool) -> bool:
