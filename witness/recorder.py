@@ -180,7 +180,7 @@ class Recorder:
         signer = _signer(key)
         corpus = open_corpus(data, program.packing()) if data is not None else program.default_data()
         settings = Settings(steps, batch_size, seed, checkpoint_every, commit_every, pieces, ledgers)
-        promise = Promise(program, corpus, settings)  # whatever is wrong is found before anything is written
+        promise = cls.promise(program, corpus, settings)  # whatever is wrong is found before anything is written
         run = RunDir.create(folder)
         made = signer is None
         if signer is None:
@@ -193,6 +193,11 @@ class Recorder:
             recorder.start(promise)
             undo.pop_all()
         return recorder
+
+    @classmethod
+    def promise(cls, program: Program, corpus: Corpus, settings: Settings) -> Promise:
+        """What the run promises."""
+        return Promise(program, corpus, settings)
 
     def start(self, promise: Promise) -> None:
         """Tries one step on a scratch copy, then commits to the manifest and the initial state."""

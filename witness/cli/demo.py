@@ -26,14 +26,19 @@ THREADS = 1
 _START_SECONDS = 120.0
 
 
-@click.command("demo")
+@click.group("demo", invoke_without_command=True)
 @click.option(
     "--out", type=click.Path(path_type=Path), help="Folder for what the demo makes; default: runs/demo-<number>."
 )
 @click.option("--steps", type=click.IntRange(20), default=200, show_default=True, help="Steps to train the GPT for.")
 @click.pass_context
 def command(ctx: click.Context, out: Path | None, steps: int) -> None:
-    """Train a GPT of a million parameters, serve the run, challenge it over HTTP, and catch six cheats."""
+    """Train a GPT of a million parameters, serve the run, challenge it over HTTP, and catch six cheats.
+
+    `witness demo leak` shows the other demonstration: validation documents in the training data.
+    """
+    if ctx.invoked_subcommand is not None:
+        return
     from witness.environment import recommended_environment
     from witness.pinning import restart_in
 
@@ -57,11 +62,31 @@ def command(ctx: click.Context, out: Path | None, steps: int) -> None:
     click.echo(f"Look around: witness inspect {folder / 'gpt'} --html {folder / 'gpt.html'}")
 
 
-def _free(parent: Path) -> Path:
+@command.command("leak")
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="Folder for what the demo makes; default: runs/leak-<number>."
+)
+@click.pass_context
+def leak(ctx: click.Context, out: Path | None) -> None:
+    """A script's split leaks 80% of the validation documents: named hits, a proven zero, and a trainer who hides it."""
+    from witness.environment import recommended_environment
+    from witness.pinning import restart_in
+
+    restart_in(recommended_environment(THREADS))
+    from witness.cli.demo_leak import show
+
+    folder = out or _free(Path("runs"), "leak")
+    if folder.exists() and any(folder.iterdir()):
+        raise UsageError("run-exists", f"{folder} exists and is not empty")
+    folder.mkdir(parents=True, exist_ok=True)
+    ctx.exit(show(folder))
+
+
+def _free(parent: Path, name: str = "demo") -> Path:
     number = 1
-    while (parent / f"demo-{number}").exists():
+    while (parent / f"{name}-{number}").exists():
         number += 1
-    return parent / f"demo-{number}"
+    return parent / f"{name}-{number}"
 
 
 def _title(text: str) -> None:
