@@ -316,6 +316,19 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "schedule": _usage(
             "no such sample or batch", "use sample numbers below the corpus's sample count and a positive batch size"
         ),
+        # answers and audits of data (protocol.answer, answering, replies, completeness, data_audit)
+        "answer": _wrong(
+            "a proof file does not prove what it says", "believe nothing in it; ask again, under a head that you trust"
+        ),
+        "answer-malformed": _malformed("the bytes are not an answer about a run's data"),
+        "completeness": _wrong(
+            "a certificate or audit does not support the answer it came with",
+            "leave it out, or read what it says about the run",
+        ),
+        "data-audit": _wrong("an audit of data contradicts itself", "do not rely on it; ask for another, or audit yourself"),
+        "span-length": _usage(
+            "nothing can be proven about a span of this length", "ask about a span of the length that the message names"
+        ),
         # ledger, normaliser, winnowing (protocol.ledger, ledger_proof, ledger_claim, normaliser, winnowing)
         "ledger-absence": _wrong(
             "a document is not proven to be absent from the ledger",

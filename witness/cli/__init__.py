@@ -20,12 +20,14 @@ from witness import __version__
 
 COMMANDS = {
     "keygen": "Make an Ed25519 key pair; print the public key.",
+    "data": "Commit to data before a run: JSON lines, parquet, token files, arrays...",
     "train": "Record a training run: a program file or a reference program.",
     "inspect": "Show a run: manifest, coverage, losses.",
     "fsck": "Derive every root, signature, piece and record again from stored bytes.",
     "serve": "Answer challenge sessions over HTTP.",
     "verify": "Challenge a run, replay what is drawn, sign a certificate.",
     "check": "Check certificates without replaying; add them up.",
+    "query": "Ask whether, when and how often documents were used, or prove that they were not.",
     "demo": "Train, serve, verify, and catch six cheats.",
 }
 
