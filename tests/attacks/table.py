@@ -17,7 +17,7 @@ from attacks.programs import STEPS
 
 from protocol import checks, soundness
 
-By = Literal["check", "mandatory", "draw", "opening", "signature", "certificate", "parser", "sandbox"]
+By = Literal["check", "mandatory", "draw", "opening", "signature", "certificate", "parser", "sandbox", "answer"]
 WHAT: dict[By, str] = {
     "check": "gradient-free check",
     "mandatory": "mandatory challenge",
@@ -27,6 +27,7 @@ WHAT: dict[By, str] = {
     "certificate": "certificate",
     "parser": "parser",
     "sandbox": "sandbox",
+    "answer": "answer about the data",
 }
 
 
@@ -39,7 +40,7 @@ class Row:
         variant: what the cheat does, in a few words.
         by: the kind of thing that catches it.
         what: which one.
-        code: first code that the verifier reports.
+        code: first code that the verifier reports; of an answer about the data, its result.
         step: the step it names; None where a step does not come into it.
         bad: bad steps of the run.
         draws: uniform draws that the test makes; 0 where draws do not come into it.
