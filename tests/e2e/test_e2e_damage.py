@@ -146,7 +146,7 @@ def test_no_flipped_bit_of_the_log_is_a_false_pass(original: Path, honest: Outco
     for place in range(0, size, size // 24):
         run = copied(original, tmp_path, str(place))
         flip_at(run / "log.sqlite", place)
-        code, outcome = attempt(lambda run=run: verify(run, draws=1, budget=0.0))
+        _, outcome = attempt(lambda run=run: verify(run, draws=1, budget=0.0))
         if outcome is not None and not outcome.found:
             now, then = outcome.evidence.predicate, honest.evidence.predicate
             assert (now.head, now.final_state_root) == (then.head, then.final_state_root), place
@@ -173,7 +173,7 @@ def test_changed_sources_are_not_run(lab: Lab, tmp_path: Path) -> None:
     digest = lab.run(recording.run_program, f"{source}:Small", tmp_path / "run").value["digest"]
     file = tmp_path / "run" / "program" / "small.py"
     file.write_text(file.read_text() + "\n# one more line\n")
-    code, outcome = attempt(lambda: verify(tmp_path / "run", trust=digest))
+    _, outcome = attempt(lambda: verify(tmp_path / "run", trust=digest))
     assert outcome is not None
     assert outcome.verdict != "reproduced"
     assert [result.evidence.get("prover_code", result.code) for _, result in outcome.found][:1] == ["program-source"]

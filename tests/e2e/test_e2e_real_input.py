@@ -86,6 +86,7 @@ def on_large(large: Path, lab: Lab) -> Path:
     steps = {"kind": "long", "steps": 3, "checkpoint_every": 3}
     little = lab.run(recording.run_on, [list(text) for text in recording.TEXTS], large.parent / "little", **steps)
     report = lab.run(recording.run_on, large, large.parent / "run", **steps)
+    assert report.value, report
     assert report.value["peak"] - little.value["peak"] < 150 << 20
     return large.parent / "run"
 

@@ -17,7 +17,7 @@ STEPS = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Path_:
+class Walked:
     """What a trainer and two verifiers made."""
 
     folder: Path
@@ -34,7 +34,7 @@ class Path_:
 
 
 @pytest.fixture(scope="module")
-def walked(tmp_path_factory: pytest.TempPathFactory) -> Path_:
+def walked(tmp_path_factory: pytest.TempPathFactory) -> Walked:
     """keygen, train, serve, and two verifications of the address by two verifiers."""
     folder = tmp_path_factory.mktemp("path")
     keys = {}
@@ -50,10 +50,10 @@ def walked(tmp_path_factory: pytest.TempPathFactory) -> Path_:
         for number, verifier in enumerate(("first", "second")):
             draws = ("--rounds", 1, "--round-size", 3, "--key", folder / verifier)
             sessions.append(witness("verify", url, *draws, "--out", folder / f"{number}.cert", "--json", status=0).json)
-    return Path_(folder, keys, trained, sessions)
+    return Walked(folder, keys, trained, sessions)
 
 
-def test_what_train_says(walked: Path_) -> None:
+def test_what_train_says(walked: Walked) -> None:
     said = walked.trained
     assert set(said) == {"run", "folder", "steps", "finished", "final", "head", "loss", "key", "seconds"}
     assert said["steps"] == {"promised": STEPS, "recorded": STEPS}
@@ -63,7 +63,7 @@ def test_what_train_says(walked: Path_) -> None:
     assert not (walked.run / "key").exists(), "a key that was named is not copied into the run"
 
 
-def test_what_inspect_and_fsck_say(walked: Path_, tmp_path: Path) -> None:
+def test_what_inspect_and_fsck_say(walked: Walked, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     said = witness("inspect", walked.run, "--html", page, "--json", status=0).json
     for key in ("run", "steps", "key"):
@@ -78,7 +78,7 @@ def test_what_inspect_and_fsck_say(walked: Path_, tmp_path: Path) -> None:
     assert said["counts"]["checkpoints"] == 4  # before step 1, after 5, 10 and 12
 
 
-def test_what_verify_says(walked: Path_) -> None:
+def test_what_verify_says(walked: Walked) -> None:
     for said, verifier in zip(walked.sessions, ("first", "second"), strict=True):
         assert said["verdict"] == "reproduced"
         assert said["bound_by"] == "statement"
@@ -93,7 +93,7 @@ def test_what_verify_says(walked: Path_) -> None:
     assert walked.sessions[0]["head"] == walked.sessions[1]["head"]
 
 
-def test_what_check_says(walked: Path_) -> None:
+def test_what_check_says(walked: Walked) -> None:
     both = (walked.certificate(0), walked.certificate(1))
     held = ("--run", walked.run, "--released", walked.run / "model.safetensors")
     said = witness("check", *both, *held, "--json", status=0).json
@@ -118,7 +118,7 @@ def test_what_check_says(walked: Path_) -> None:
     assert "Not claimed:" in text
 
 
-def test_what_the_commands_tell_people(walked: Path_) -> None:
+def test_what_the_commands_tell_people(walked: Walked) -> None:
     ended = witness("verify", walked.run, "--rounds", 1, "--round-size", 2, status=0)
     assert "REPRODUCED" in ended.out
     assert "mandatory challenges and 2 random draws of 12 steps" in ended.err
@@ -129,7 +129,7 @@ def test_what_the_commands_tell_people(walked: Path_) -> None:
     assert "CLEAN" in witness("fsck", walked.run, status=0).out
 
 
-def test_another_file_than_the_released_one_is_refused(walked: Path_, tmp_path: Path) -> None:
+def test_another_file_than_the_released_one_is_refused(walked: Walked, tmp_path: Path) -> None:
     other = tmp_path / "other.safetensors"
     data = bytearray((walked.run / "model.safetensors").read_bytes())
     data[-1] ^= 1
@@ -189,25 +189,21 @@ def test_usage_errors(arguments: tuple[str, ...], tmp_path: Path) -> None:
     assert not (tmp_path / "r").exists() or not list((tmp_path / "r").glob("log*"))
 
 
-def test_nothing_is_overwritten(walked: Path_) -> None:
+def test_nothing_is_overwritten(walked: Walked) -> None:
     assert witness("keygen", walked.folder / "first", "--json").told() == (64, "key-exists")
     assert witness("train", "gpt", "--out", walked.run, "--json").told() == (64, "run-exists")
-    assert witness(
-        "train", "gpt", "--out", walked.run, "--resume", "--key", walked.folder / "trainer", "--json"
-    ).told() == (
-        64,
-        "run-finished",
-    )
+    resume = ("train", "gpt", "--out", walked.run, "--resume", "--key", walked.folder / "trainer", "--json")
+    assert witness(*resume).told() == (64, "run-finished")
     verify = ("verify", walked.run, "--out", walked.certificate(0), "--json")
     assert witness(*verify).told() == (64, "certificate-exists")
 
 
-def test_a_run_is_served_with_its_own_key_only(walked: Path_) -> None:
+def test_a_run_is_served_with_its_own_key_only(walked: Walked) -> None:
     assert witness("serve", walked.run, "--key", walked.folder / "first", "--json").told() == (1, "wrong-key")
     assert witness("serve", walked.run, "--json").told() == (64, "key-missing")
 
 
-def test_the_console_script_is_the_module(walked: Path_, tmp_path: Path) -> None:
+def test_the_console_script_is_the_module(walked: Walked, tmp_path: Path) -> None:
     """Also where the command starts its interpreter again, in the environment of the profile."""
     script = Path(sys.executable).with_name("witness")
     start = [str(script)] if script.exists() else [sys.executable, "-c", "from witness.cli import main; main()"]
@@ -228,7 +224,7 @@ def test_the_console_script_is_the_module(walked: Path_, tmp_path: Path) -> None
     assert json.loads(done.stdout)["final"] == walked.trained["final"]
 
 
-def test_a_reader_who_hangs_up_is_told_no_verdict(walked: Path_) -> None:
+def test_a_reader_who_hangs_up_is_told_no_verdict(walked: Walked) -> None:
     """`witness check CERT | head -0`: exit status 0 would say reproduced, 1 diverged."""
     reading = subprocess.Popen(
         [sys.executable, "-m", "witness", "check", str(walked.certificate(0))],
@@ -244,7 +240,7 @@ def test_a_reader_who_hangs_up_is_told_no_verdict(walked: Path_) -> None:
     reading.stderr.close()  # type: ignore[union-attr]
 
 
-def test_a_copied_run_is_the_same_run(walked: Path_, tmp_path: Path) -> None:
+def test_a_copied_run_is_the_same_run(walked: Walked, tmp_path: Path) -> None:
     copy = shutil.copytree(walked.run, tmp_path / "elsewhere")
     said = witness("check", walked.certificate(0), "--run", copy, "--json", status=0).json
     assert said["held_to_run"] is True

@@ -85,7 +85,7 @@ def verify(
 
 @contextmanager
 def warm_sandboxes() -> Iterator[None]:
-    """One sandbox an environment, for as long as this lasts: every job is a process of its own, but torch loads once."""
+    """One sandbox an environment, while this lasts: every job is a process of its own, but torch loads once."""
     warm: dict[str, Sandbox] = {}
 
     class Lasting(Sandbox):
