@@ -140,7 +140,9 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "not-found": Code(
             "nothing is at this address", EXIT_USAGE, 404, "start a new session; a server forgets idle ones"
         ),
-        "rate": Code("too many sessions from this address", EXIT_INCOMPLETE, 429, "close some, or wait a minute"),
+        "rate": Code(
+            "too many sessions or questions from this address", EXIT_INCOMPLETE, 429, "close some, or wait a minute"
+        ),
         "slow-request": Code("the request did not arrive in time", EXIT_INCOMPLETE, 408, "send it again, faster"),
         "unanswered": _wrong(
             "the prover bound itself and then did not answer in the time that the policy gives",
@@ -166,7 +168,9 @@ CODES: Mapping[str, Code] = MappingProxyType(
         # data queries
         "document-digest": _wrong("a document is not the one that its corpus leaf names"),
         "ledger-omission": _wrong("a document that a step read is missing from a ledger"),
-        "ledger-too-long": _unknown("a ledger's list is longer than this verifier fetches", "audit the run's data where it lies"),
+        "ledger-too-long": _unknown(
+            "a ledger's list is longer than this verifier fetches", "audit the data where it lies"
+        ),
         "ledger-documents": _wrong("a ledger does not list every document of the corpus"),
         "ledger-root": _wrong("the list of a ledger is not the committed one"),
         "ledger-tier": _usage("no such tier, or not for this corpus", "name a tier that `witness inspect` lists"),
@@ -325,7 +329,8 @@ CODES: Mapping[str, Code] = MappingProxyType(
             "a certificate or audit does not support the answer it came with",
             "leave it out, or read what it says about the run",
         ),
-        "data-audit": _wrong("an audit of data contradicts itself", "do not rely on it; ask for another, or audit yourself"),
+        "data-audit": _wrong("an audit of data contradicts itself", "ask for another, or audit the data yourself"),
+        "head-moved": _unknown("the run grows a new head while it is asked", "ask again, or when the run is finished"),
         "span-length": _usage(
             "nothing can be proven about a span of this length", "ask about a span of the length that the message names"
         ),

@@ -185,7 +185,7 @@ def validate(manifest: Manifest) -> None:
 
 
 def _is_plain(arguments: Any) -> bool:
-    """Whether program arguments can be encoded again, and are no deeper than `protocol.plain` nests (3 levels for 1)."""
+    """Whether arguments can be encoded again, and are no deeper than `protocol.plain` nests (3 levels for 1)."""
     level = [arguments]
     for _ in range(4 * MAX_DEPTH):
         below = [v if isinstance(v, list) else v.values() if isinstance(v, dict) else () for v in level]

@@ -129,7 +129,17 @@ class Close(Struct, frozen=True, tag="close", tag_field="type"):
 
 
 Request = (
-    Hello | GetHeads | GetLog | GetLeaves | GetPlaces | GetSource | Reveal | OpenState | ReadPieces | OpenRecords | Close
+    Hello
+    | GetHeads
+    | GetLog
+    | GetLeaves
+    | GetPlaces
+    | GetSource
+    | Reveal
+    | OpenState
+    | ReadPieces
+    | OpenRecords
+    | Close
 )
 
 
