@@ -71,9 +71,9 @@ Tokenizer = Annotated[
         pattern=r"\A(bytes|uint(16|32)(:(tokenizers|tiktoken-(r50k_base|cl100k_base|o200k_base)):[0-9a-f]{64})?)\Z"
     ),
 ]
-"""What a token is: `bytes`, `uint16` or `uint32`, little-endian. Where text was tokenised: also with what, as the library
-that reads the tokenizer's file and the file's SHA-256. A tiktoken file does not hold the rule by which text is split,
-so the encoding whose rule was used is named as well."""
+"""What a token is: `bytes`, `uint16` or `uint32`, little-endian. Where text was tokenised: with what, too, as the
+library that reads the tokenizer's file and the file's SHA-256. A tiktoken file does not hold the rule by which text is
+split, so the encoding whose rule was used is named as well."""
 
 
 class Packing(Struct, frozen=True):
@@ -171,6 +171,14 @@ class Documents:
     def size(self) -> int:
         """Length of all documents together, in bytes."""
         return self.tokens * self.width
+
+    def start_of(self, document: int) -> int:
+        """Tokens before a document; those in all for the number after the last."""
+        return self._starts[document]
+
+    def at_token(self, position: int) -> int:
+        """The last document that begins at or before a token; the number of documents for the end of the stream."""
+        return bisect_right(self._starts, position) - 1
 
     def with_packing(self, packing: Packing) -> Self:
         """The same documents, cut into other samples."""

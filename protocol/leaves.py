@@ -7,7 +7,7 @@ KiB pieces (so that a window of a huge document opens without the rest of it), a
 import hashlib
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, overload
+from typing import NamedTuple, Protocol, overload
 
 from protocol import merkle
 from protocol.errors import ProtocolError, VerificationError
@@ -99,7 +99,19 @@ def piece_leaf(piece: bytes | memoryview) -> bytes:
     return hashlib.sha256(b"".join((b"\x00", _PIECE_TAG, piece))).digest()
 
 
-def describe(index: int, token_start: int, chunks: Iterable[bytes], width: int = 1) -> Document:
+class Digest(Protocol):
+    """What `hashlib` hashes with."""
+
+    def update(self, data: bytes, /) -> None:
+        """Takes the next bytes."""
+
+    def digest(self) -> bytes:
+        """The hash of all of them."""
+
+
+def describe(
+    index: int, token_start: int, chunks: Iterable[bytes], width: int = 1, whole: Digest | None = None
+) -> Document:
     """The leaf of a document that arrives in chunks: memory does not grow with its length.
 
     Args:
@@ -107,11 +119,13 @@ def describe(index: int, token_start: int, chunks: Iterable[bytes], width: int =
         token_start: tokens before it.
         chunks: its bytes, cut anywhere.
         width: of a token, in bytes.
+        whole: a fresh SHA-256 for the document's digest, where the caller has a better one (in another thread).
 
     Raises:
         ProtocolError: `corpus-leaves`, for a document that ends within a token.
     """
-    whole, tree, rest, length = hashlib.sha256(), merkle.Frontier(), b"", 0
+    whole = whole or hashlib.sha256()
+    tree, rest, length = merkle.Frontier(), b"", 0
     for chunk in chunks:
         whole.update(chunk)
         length += len(chunk)

@@ -37,7 +37,7 @@ def _settings(ctx: click.Context, parameter: click.Parameter, values: tuple[str,
 @click.option(
     "--data",
     type=click.Path(path_type=Path),
-    help="Text file, folder of text files or .npy; default: the embedded corpus.",
+    help="File or folder of data, or a folder made by `witness data commit`; default: the embedded corpus.",
 )
 @click.option("--steps", type=click.IntRange(1), help="Steps to promise; default: the program's.")
 @click.option("--batch-size", type=click.IntRange(1), help="Samples a step; default: the program's.")

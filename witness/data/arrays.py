@@ -5,15 +5,15 @@ Then any row is one read at a known place, and nothing has to be unpickled, conv
 """
 
 import os
-from pathlib import Path
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from protocol.corpus import MAX_DOCUMENTS, Packing
+from protocol.corpus import MAX_DOCUMENTS, token_bytes
 from protocol.errors import UsageError
-from witness.data.corpus import Progress
-from witness.data.files import DataFile, FileCorpus, Location, readable
+from witness.data.files import DataFile, Layout
+from witness.data.options import DataOptions
+from witness.data.reader import Chunk, InPlace, rows
 
 NUMBERS = "biufc"
 """Kinds of dtype whose elements are all bytes and no padding, references or units."""
@@ -21,44 +21,32 @@ READERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.re
 """Readers of headers by the format's version; 3.0 only serves named fields."""
 
 
-class Layout(NamedTuple):
-    """Where the rows of an array stand in its file.
+class ArrayReader(InPlace):
+    """The rows of a `.npy` file; an array of one dimension is one document."""
 
-    Attributes:
-        offset: of the first row, in bytes.
-        rows: how many there are.
-        row_bytes: length of each.
-    """
+    def __init__(self, options: DataOptions) -> None:
+        options.require_only("format", "tokens")
+        self.tokenizer = options.tokens or "bytes"
 
-    offset: int
-    rows: int
-    row_bytes: int
+    def layout(self, file: DataFile) -> Layout:
+        """Where the rows stand, from the header."""
+        return read_layout(file, self.tokenizer)
+
+    def chunks(self, file: DataFile, opened: int) -> Iterator[Chunk]:
+        """The rows."""
+        found = self.layout(file)
+        return rows(file, opened, found.offset, found.documents or 0, found.each or 0)
 
 
-def open_array(path: Path, packing: Packing, progress: Progress | None = None) -> FileCorpus:
-    """Commits to the rows of a `.npy` file; an array of one dimension is one document.
+def read_layout(file: DataFile, tokenizer: str = "bytes") -> Layout:
+    """Parses the header of a `.npy` file.
 
     Args:
-        path: absolute, links followed.
-        packing: how samples are cut.
-        progress: told as the rows are hashed.
+        file: to read.
+        tokenizer: what a token is; unless it is a byte, the elements must be tokens.
 
     Raises:
         UsageError: `corpus-data`, when the file is not an array of plain numbers in that layout.
-    """
-    file = DataFile(str(path))
-    layout = read_layout(file)
-    rows = [layout.row_bytes] * layout.rows
-    return FileCorpus.commit(
-        [file], rows, packing, readable(path.name), Location("npy", str(path)), offset=layout.offset, progress=progress
-    )
-
-
-def read_layout(file: DataFile) -> Layout:
-    """Parses the header of a `.npy` file.
-
-    Raises:
-        UsageError: `corpus-data`.
     """
 
     def refuse(why: str, action: str | None = None) -> UsageError:
@@ -79,6 +67,8 @@ def read_layout(file: DataFile) -> Layout:
         raise refuse("the array is column-major or big-endian", mend)
     if not shape:
         raise refuse("an array without dimensions has no rows")
+    if tokenizer != "bytes" and (dtype.kind != "u" or dtype.itemsize != token_bytes(tokenizer)):
+        raise refuse(f"its elements are {dtype}, where {tokenizer} tokens were named")
     length = dtype.itemsize
     for size in shape:
         length *= size
@@ -87,12 +77,24 @@ def read_layout(file: DataFile) -> Layout:
             f"{file.stamp.length} bytes where its header tells of {offset + length}",
             "make the file again: it is cut short or altered",
         )
-    rows = 1 if len(shape) == 1 else shape[0]
-    if rows > MAX_DOCUMENTS:
-        raise refuse(
-            f"{rows} rows where a corpus holds at most {MAX_DOCUMENTS} documents", "save several samples in a row"
+    return row_layout(file, offset, shape, length)
+
+
+def row_layout(file: DataFile, offset: int, shape: Sequence[int], length: int, tail: int = 0) -> Layout:
+    """The layout of an array's rows; an array of one dimension is one.
+
+    Raises:
+        UsageError: `corpus-data`, for more rows than a corpus holds documents.
+    """
+    count = 1 if len(shape) == 1 else shape[0]
+    if count > MAX_DOCUMENTS:
+        raise UsageError(
+            "corpus-data",
+            f"{file}: {count} rows where a corpus holds at most {MAX_DOCUMENTS} documents",
+            evidence={"path": str(file)},
+            next_action="save several samples in a row",
         )
-    return Layout(offset, rows, length // max(1, rows))
+    return Layout(offset, length, count, tail, length // max(1, count))
 
 
 def refuse_dtype(dtype: np.dtype, name: str = "the array") -> None:

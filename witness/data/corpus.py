@@ -12,7 +12,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import Literal, NamedTuple, Self
 
 from protocol import merkle
 from protocol.corpus import (
@@ -30,11 +30,6 @@ from protocol.corpus import (
 )
 from protocol.errors import UsageError, VerificationError
 
-if TYPE_CHECKING:
-    from typing import Self
-
-    from witness.data.files import Location
-
 CHUNK = 1 << 20
 """Bytes read at a time; a multiple of `PIECE`."""
 CACHED_PIECES = 1 << 20
@@ -42,6 +37,26 @@ CACHED_PIECES = 1 << 20
 
 Progress = Callable[[int, int | None], None]
 """Called with the bytes done and, where it is known, the bytes in all."""
+
+
+Kind = Literal["text-file", "text-folder", "npy", "documents", "tokens", "safetensors", "jsonl"]
+"""How data that stays where it is gets read again."""
+
+
+class Location(NamedTuple):
+    """Where the data of a corpus is.
+
+    Attributes:
+        kind: which adapter reads it.
+        path: absolute.
+        names: of its files below `path`, in the order of their documents, for a folder.
+        part: of each file or record that holds the documents: a tensor's name, a field's.
+    """
+
+    kind: Kind
+    path: str
+    names: tuple[bytes, ...] = ()
+    part: str | None = None
 
 
 class Corpus(ABC):
@@ -132,16 +147,17 @@ class Corpus(ABC):
         Raises:
             VerificationError: `corpus-changed`, naming the first document that differs; and what `read` raises.
         """
-        meter = Meter(self.documents.tokens, progress)
+        meter = Meter(self.documents.size, progress)
         for leaf in self.documents.leaves:
-            if describe(leaf.index, leaf.token_start, meter.watch(self.chunks(leaf.index))) != leaf:
+            chunks = meter.watch(self.chunks(leaf.index))
+            if describe(leaf.index, leaf.token_start, chunks, self.documents.width) != leaf:
                 raise self.changed(leaf.index)
         meter.finish()
 
     def with_packing(self, packing: Packing) -> Self:
         """The same documents, cut into other samples."""
         again = copy.copy(self)
-        again.documents = Documents(self.documents.leaves, packing)
+        again.documents = self.documents.with_packing(packing)
         return again
 
     def name(self, document: int) -> str:
@@ -188,15 +204,19 @@ class Meter:
         """Passes chunks on."""
         for chunk in chunks:
             yield chunk
-            self._done += len(chunk)
-            if self._progress is not None and self._done - self._told >= CHUNK:
-                self._told = self._done
-                self._progress(self._done, self._total)
+            self.advance(len(chunk))
+
+    def advance(self, size: int) -> None:
+        """Counts bytes that are done."""
+        self._done += size
+        if self._progress is not None and self._done - self._told >= CHUNK:
+            self._told = self._done
+            self._progress(self._done, self._total)
 
     def finish(self) -> None:
         """Reports the end: also for work so small that nothing was reported before."""
         if self._progress is not None:
-            self._progress(self._done, self._total)
+            self._progress(self._done if self._total is None else self._total, self._total)
 
 
 def commit(

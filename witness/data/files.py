@@ -11,30 +11,18 @@ from __future__ import annotations
 
 import os
 import stat
+from array import array
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Literal, NamedTuple
+from typing import BinaryIO, NamedTuple
 
-from protocol.corpus import Documents, Packing, describe
+from protocol.corpus import Document, Documents, describe
 from protocol.errors import UsageError, VerificationError
-from witness.data.corpus import CHUNK, Corpus, Progress, commit, require_range
+from witness.data.corpus import CHUNK, Corpus, Location, require_range
 
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
 """Neither a pipe nor a symbolic link put in a file's place can hang us or lead us elsewhere."""
-
-
-class Location(NamedTuple):
-    """Where the data of a corpus is.
-
-    Attributes:
-        kind: which adapter reads it.
-        path: absolute.
-        names: of the documents' files below `path`, for a folder.
-    """
-
-    kind: Literal["text-file", "text-folder", "npy"]
-    path: str
-    names: tuple[bytes, ...] = ()
 
 
 class Stamp(NamedTuple):
@@ -42,6 +30,24 @@ class Stamp(NamedTuple):
 
     length: int
     modified: int
+
+
+class Layout(NamedTuple):
+    """Where documents stand in a file, one after another.
+
+    Attributes:
+        offset: of the first, in bytes.
+        length: of all of them together.
+        documents: how many there are; None where the file does not say.
+        tail: bytes of other things after them.
+        each: length of each, where they are equally long by the format.
+    """
+
+    offset: int
+    length: int
+    documents: int | None = None
+    tail: int = 0
+    each: int | None = None
 
 
 class DataFile:
@@ -59,7 +65,7 @@ class DataFile:
     def __init__(self, path: str | bytes) -> None:
         self.path = os.fsencode(path)
         with self.opened() as file:
-            self.stamp = stamp(file)
+            self.stamp = self.look(file)
 
     def __str__(self) -> str:
         return readable(self.path)
@@ -80,10 +86,15 @@ class DataFile:
         finally:
             os.close(file)
 
+    def look(self, file: int) -> Stamp:
+        """The stamp that the open file has now."""
+        found = os.fstat(file)
+        return Stamp(found.st_size, found.st_mtime_ns)
+
     def read(self, start: int, stop: int) -> tuple[bytes, Stamp]:
         """Bytes `start` to `stop`, as many as there are, and the stamp of the file just before they were read."""
         with self.opened() as file:
-            found = stamp(file)
+            found = self.look(file)
             return self.pread(file, start, stop), found
 
     def pread(self, file: int, start: int, stop: int) -> bytes:
@@ -99,27 +110,49 @@ class DataFile:
             ) from None
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def chunks(self, file: int, start: int, stop: int) -> Iterator[bytes]:
-        """Bytes `start` to `stop` of an open file, a chunk at a time."""
-        for at in range(start, stop, CHUNK):
-            yield self.pread(file, at, min(at + CHUNK, stop))
+    def chunks(self, file: int, start: int, stop: int, size: int = CHUNK) -> Iterator[bytes]:
+        """Bytes `start` to `stop` of an open file, `size` at a time."""
+        for at in range(start, stop, size):
+            yield self.pread(file, at, min(at + size, stop))
 
     def require_unchanged(self, file: int) -> None:
         """Raises `VerificationError` (`corpus-changed`) when the open file is not the one first seen."""
-        if stamp(file) != self.stamp:
+        if self.look(file) != self.stamp:
             raise VerificationError(
                 "corpus-changed", f"{self} changed while it was being read", evidence={"path": str(self)}
             )
 
 
-class FileCorpus(Corpus):
-    """Documents in files: each fills a file of its own, or all of them stand in one file, one after another.
+class HeldFile(DataFile):
+    """A file without a name, which is gone when the process has ended.
 
     Args:
-        documents: committed before; `FileCorpus.commit` commits now.
+        file: open for reading; stays open as long as this does.
+        name: what messages call it.
+    """
+
+    __slots__ = ("_held",)
+
+    def __init__(self, file: BinaryIO, name: str) -> None:
+        self._held = file
+        super().__init__(name)
+
+    @contextmanager
+    def opened(self) -> Iterator[int]:
+        """Its descriptor."""
+        yield self._held.fileno()
+
+
+class FileCorpus(Corpus):
+    """Documents that stand in files as they are, one after another.
+
+    Args:
+        documents: committed before.
         source: what to call the data.
-        files: one a document, or the one that holds them all.
-        offset: where in the one file the first document begins; None when there is a file for each document.
+        files: in the order of their documents.
+        offset: where in the only file the first document begins; None where layouts say it, or each document fills a
+            file of its own.
+        layouts: of the files.
         location: where a later process finds the data; None for a run's own copy.
 
     Raises:
@@ -133,57 +166,28 @@ class FileCorpus(Corpus):
         files: Sequence[DataFile],
         *,
         offset: int | None = None,
+        layouts: Iterable[Layout] | None = None,
         location: Location | None = None,
     ) -> None:
         super().__init__(documents, source)
-        self.files, self.offset = files, offset
-        self.location = location
+        self.files, self.location = files, location
         if offset is not None:
-            self._require_length(0, offset + documents.tokens)
-        elif len(files) != len(documents.leaves):
-            raise VerificationError(
-                "corpus-changed",
-                f"{source} has {len(files)} files where {len(documents.leaves)} documents were committed",
-            )
-        else:
-            for leaf in documents.leaves:
-                self._require_length(leaf.index, leaf.length)
-
-    @classmethod
-    def commit(
-        cls,
-        files: Sequence[DataFile],
-        rows: Sequence[int] | None,
-        packing: Packing,
-        source: str,
-        location: Location,
-        offset: int = 0,
-        progress: Progress | None = None,
-    ) -> FileCorpus:
-        """Commits to files.
-
-        Args:
-            files: one a document, or the one that holds them all.
-            rows: lengths of the documents in the one file; None when there is a file for each.
-            packing: how samples are cut.
-            source: what to call the data.
-            location: where a later process finds it.
-            offset: where in the one file the first document begins.
-            progress: told as the files are hashed.
-        """
-        streams = _whole(files) if rows is None else _rows(files[0], rows, offset)
-        total = sum(file.stamp.length for file in files) if rows is None else sum(rows)
-        documents = commit(streams, packing, total=total, progress=progress)
-        return cls(documents, source, files, offset=None if rows is None else offset, location=location)
+            layouts = [Layout(offset, max(0, files[0].stamp.length - offset))]
+        elif layouts is None:
+            layouts = (Layout(0, file.stamp.length, 1) for file in files)
+        self._firsts, self._bases = self._placed(layouts)
+        apart = len(files) == len(documents.leaves) and all(map(int.__eq__, self._firsts, range(len(files))))
+        self.offset = None if apart else offset or 0
+        """None where each document has a file of its own."""
 
     def read(self, document: int, start: int, stop: int) -> bytes:
         """Bytes `start` to `stop` of one document, after a look at the file's length and time."""
         leaf = self.leaf(document)
         require_range(leaf, start, stop)
-        index, base = (document, 0) if self.offset is None else (0, self.offset + leaf.token_start)
+        index = self._home(document)
         file = self.files[index]
         for _ in range(3):
-            data, found = file.read(base + start, base + stop)
+            data, found = self._fetch(file, leaf, start, stop)
             if found == file.stamp and len(data) == stop - start:
                 return data
             self._look_again(index)
@@ -191,35 +195,83 @@ class FileCorpus(Corpus):
 
     def name(self, document: int) -> str:
         """What messages call a document: its file, where it has one of its own."""
-        return str(self.files[document]) if self.offset is None else super().name(document)
+        index = self._home(document)
+        if self.offset is None and self._documents_in(index) == range(document, document + 1):
+            return str(self.files[index])
+        where = f" in {self.files[index]}" if len(self.files) > 1 else ""
+        return super().name(document) + where
+
+    def file_of(self, document: int) -> DataFile:
+        """The file that a document is in."""
+        return self.files[self._home(document)]
+
+    def _home(self, document: int) -> int:
+        """Number of the file that a document is in."""
+        return bisect_right(self._firsts, document, 0, len(self.files)) - 1
+
+    def _documents_in(self, index: int) -> range:
+        return range(self._firsts[index], self._firsts[index + 1])
+
+    def _fetch(self, file: DataFile, leaf: Document, start: int, stop: int) -> tuple[bytes, Stamp]:
+        """Bytes `start` to `stop` of a document, as many as there are, and the stamp of its file before."""
+        base = self._base(leaf)
+        return file.read(base + start, base + stop)
+
+    def _base(self, leaf: Document) -> int:
+        return self._bases[self._home(leaf.index)] + leaf.token_start * self.documents.width
+
+    def _redescribed(self, file: DataFile, opened: int, leaf: Document) -> Document:
+        """The leaf that the file says now."""
+        base = self._base(leaf)
+        chunks = file.chunks(opened, base, base + leaf.length)
+        return describe(leaf.index, leaf.token_start, chunks, self.documents.width)
 
     def _look_again(self, index: int) -> None:
-        """Accepts a file with a new modification time if every byte is still as committed."""
+        """Accepts a file with a new modification time if every document in it is still as committed."""
         file = self.files[index]
         with file.opened() as opened:
-            found = stamp(opened)
+            found = file.look(opened)
             if found.length != file.stamp.length:
-                self._require_length(index, file.stamp.length, found.length)
-            for leaf in self.documents.leaves if self.offset is not None else [self.documents.leaves[index]]:
-                base = 0 if self.offset is None else self.offset + leaf.token_start
-                if describe(leaf.index, leaf.token_start, file.chunks(opened, base, base + leaf.length)) != leaf:
-                    raise self.changed(leaf.index)
+                raise _resized(file, file.stamp.length, found.length)
+            for document in self._documents_in(index):
+                leaf = self.documents.leaves[document]
+                if self._redescribed(file, opened, leaf) != leaf:
+                    raise self.changed(document)
         file.stamp = found
 
-    def _require_length(self, index: int, length: int, found: int | None = None) -> None:
-        found = self.files[index].stamp.length if found is None else found
-        if found != length:
+    def _placed(self, layouts: Iterable[Layout]) -> tuple[array[int], array[int]]:
+        """Numbers of the first document of each file, and where each file's token stream would have begun in it."""
+        documents = self.documents
+        firsts, bases = array("Q"), array("q")
+        document = 0
+        for file, layout in zip(self.files, layouts, strict=True):
+            firsts.append(document)
+            begin = documents.start_of(document) * documents.width
+            bases.append(layout.offset - begin)
+            document = self._end(document, layout)
+            held = documents.start_of(min(document, len(documents.leaves))) * documents.width - begin
+            if held != layout.length:
+                raise _resized(file, layout.offset + held + layout.tail, file.stamp.length)
+            if layout.each is not None and any(
+                documents.leaves[number].length != layout.each for number in range(firsts[-1], document)
+            ):
+                raise _recut(file, layout)
+        firsts.append(document)
+        if document != len(documents.leaves):
             raise VerificationError(
                 "corpus-changed",
-                f"{self.files[index]} is not what was committed: {found} bytes where there were {length}",
-                evidence={"path": str(self.files[index]), "committed": length, "found": found},
+                f"{self.source} has {len(self.files)} files with {document} documents in all where "
+                f"{len(documents.leaves)} were committed",
             )
+        return firsts, bases
 
-
-def stamp(file: int) -> Stamp:
-    """The stamp of an open file."""
-    found = os.fstat(file)
-    return Stamp(found.st_size, found.st_mtime_ns)
+    def _end(self, document: int, layout: Layout) -> int:
+        """Number of the first document after a file that begins with `document`."""
+        if layout.documents is not None:
+            return document + layout.documents
+        if len(self.files) == 1:
+            return len(self.documents.leaves)
+        return self.documents.at_token(self.documents.start_of(document) + layout.length // self.documents.width)
 
 
 def readable(path: str | bytes) -> str:
@@ -227,16 +279,17 @@ def readable(path: str | bytes) -> str:
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
-def _whole(files: Sequence[DataFile]) -> Iterator[Iterable[bytes]]:
-    for file in files:
-        with file.opened() as opened:
-            yield file.chunks(opened, 0, file.stamp.length)
-            file.require_unchanged(opened)
+def _resized(file: DataFile, committed: int, found: int) -> VerificationError:
+    return VerificationError(
+        "corpus-changed",
+        f"{file} is not what was committed: {found} bytes where there were {committed}",
+        evidence={"path": str(file), "committed": committed, "found": found},
+    )
 
 
-def _rows(file: DataFile, rows: Sequence[int], offset: int) -> Iterator[Iterable[bytes]]:
-    with file.opened() as opened:
-        for length in rows:
-            yield file.chunks(opened, offset, offset + length)
-            offset += length
-        file.require_unchanged(opened)
+def _recut(file: DataFile, layout: Layout) -> VerificationError:
+    return VerificationError(
+        "corpus-changed",
+        f"{file} is not what was committed: {layout.documents} rows of {layout.each} bytes",
+        evidence={"path": str(file)},
+    )

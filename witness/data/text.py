@@ -8,36 +8,32 @@ skipping one drops data that the user sees there. Only the path that the user na
 No encoding is required: a token is a byte.
 """
 
+from __future__ import annotations
+
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
-from protocol.corpus import Packing
 from protocol.errors import UsageError
-from witness.data.corpus import Progress
-from witness.data.files import DataFile, FileCorpus, Location, readable
+from witness.data.files import DataFile, Layout, readable
+from witness.data.options import DataOptions
+from witness.data.reader import Chunk, InPlace, whole
 
 
-def open_text(path: str | Path, packing: Packing, progress: Progress | None = None) -> FileCorpus:
-    """Commits to a text file or to a folder of them.
+class TextReader(InPlace):
+    """Files as they are, one document each."""
 
-    Raises:
-        UsageError: `corpus-data`, for a link or special file in the folder; `corpus-missing`, for what cannot be read.
-        VerificationError: `corpus-changed`, when a file changes while it is being read.
-    """
-    root = resolve(path)
-    if not root.is_dir():
-        location = Location("text-file", str(root))
-        return FileCorpus.commit([DataFile(str(root))], None, packing, readable(root.name), location, progress=progress)
-    names = tuple(text_files(root))
-    return FileCorpus.commit(
-        folder_files(root, names),
-        None,
-        packing,
-        readable(root.name),
-        Location("text-folder", str(root), names),
-        progress=progress,
-    )
+    def __init__(self, options: DataOptions) -> None:
+        options.require_only_for_texts("format")
+
+    def chunks(self, file: DataFile, opened: int) -> Iterator[Chunk]:
+        """The file."""
+        return whole(file, opened, 0, file.stamp.length)
+
+    def layout(self, file: DataFile) -> Layout:
+        """All of it is one document."""
+        return Layout(0, file.stamp.length, 1)
 
 
 def resolve(path: str | Path) -> Path:

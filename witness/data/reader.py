@@ -1,0 +1,137 @@
+"""What a format is: a way to find the documents in a file.
+
+Some formats hold documents as they are committed - texts, arrays, token files: then a document is a range of its file,
+and is read there. In others - compressed lines, columns of tables, text that is tokenised - it first has to be made;
+those are read through once, and what was made is kept (`witness.data.source`).
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from typing import ClassVar, NamedTuple
+
+from witness.data.corpus import CHUNK
+from witness.data.files import DataFile, Layout
+
+
+class Chunk(NamedTuple):
+    """A part of a document.
+
+    Attributes:
+        data: of any length, also none.
+        last: whether the document ends with it.
+        read: bytes of the file that were read for it.
+        place: where the record of a document stands in the file, as offset and length, if it must be parsed again; told
+            with the last chunk.
+    """
+
+    data: bytes
+    last: bool
+    read: int
+    place: tuple[int, int] = (0, 0)
+
+
+class Reader(ABC):
+    """One format, with its options."""
+
+    tokenizer: str = "bytes"
+    """What a token of its documents is, as the claim spells it."""
+    ahead: ClassVar[bool] = False
+    """Whether another thread should run ahead: for libraries that decode without Python's lock."""
+
+    @abstractmethod
+    def chunks(self, file: DataFile, opened: int) -> Iterator[Chunk]:
+        """The documents of a file, from its beginning to its end, each in chunks.
+
+        Args:
+            file: to read.
+            opened: a descriptor for reading it.
+
+        Raises:
+            UsageError: `data-file`, `data-expands`, `data-option`.
+        """
+
+
+class InPlace(Reader):
+    """A format whose documents stand in the file as they are, one after another."""
+
+    @abstractmethod
+    def layout(self, file: DataFile) -> Layout:
+        """Where the documents begin and end, from the file's header alone.
+
+        Raises:
+            UsageError: `data-file`, `data-option`, `corpus-data`.
+        """
+
+
+def whole(file: DataFile, opened: int, start: int, stop: int) -> Iterator[Chunk]:
+    """One document from `start` to `stop`."""
+    if start == stop:
+        yield Chunk(b"", True, 0)
+    for data in file.chunks(opened, start, stop):
+        start += len(data)
+        yield Chunk(data, start >= stop or not data, len(data))
+
+
+def rows(file: DataFile, opened: int, offset: int, count: int, length: int) -> Iterator[Chunk]:
+    """Documents of one length, one after another; small ones are read many at a time."""
+    if length > CHUNK or length == 0:
+        for row in range(count):
+            yield from whole(file, opened, offset + row * length, offset + (row + 1) * length)
+        return
+    step = CHUNK // length * length
+    for data in file.chunks(opened, offset, offset + count * length, step):
+        for at in range(0, len(data), length):
+            yield Chunk(data[at : at + length], True, length)
+
+
+def ahead(chunks: Iterator[Chunk], *, size: int = 4 * CHUNK) -> Iterator[Chunk]:
+    """The same chunks, found by another thread that runs at most about two `size` bytes ahead."""
+    box: queue.Queue[Sequence[Chunk] | BaseException | None] = queue.Queue(1)
+    stop = threading.Event()
+
+    def put(item: Sequence[Chunk] | BaseException | None) -> None:
+        while not stop.is_set():
+            try:
+                box.put(item, timeout=0.1)
+            except queue.Full:
+                continue
+            return
+
+    def run() -> None:
+        try:
+            for batch in _batches(chunks, size):
+                put(batch)
+                if stop.is_set():
+                    return
+        except BaseException as error:  # noqa: BLE001 - it is raised where the chunks are used
+            put(error)
+        else:
+            put(None)
+
+    thread = threading.Thread(target=run, name="read ahead", daemon=True)
+    thread.start()
+    try:
+        while (item := box.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            yield from item
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _batches(chunks: Iterable[Chunk], size: int) -> Iterator[list[Chunk]]:
+    batch: list[Chunk] = []
+    held = 0
+    for chunk in chunks:
+        batch.append(chunk)
+        held += len(chunk.data) + 64
+        if held >= size:
+            yield batch
+            batch, held = [], 0
+    if batch:
+        yield batch
