@@ -28,7 +28,9 @@ class Question(NamedTuple):
 class Keeper(Protocol):
     """Whoever answers: `witness.query.Answerer` or `witness.http.keeper.RemoteKeeper`."""
 
-    head: bytes
+    @property
+    def head(self) -> bytes:
+        """The signed head under which it answers."""
 
     @property
     def tiers(self) -> list[str]:

@@ -8,9 +8,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from protocol.encoding import encode
 from protocol.proving import ProverSession
 from witness import keys
 from witness.prover import RunArchive, serving_session
+from witness.query import Answerer
 from witness.rundir import RunDir
 
 
@@ -31,6 +33,8 @@ class Serving:
         self._run, self._data = run, data
         self._key_file = key_file
         self._lock = threading.Lock()
+        self._answering = threading.Lock()
+        self._answerer: Answerer | None = None
         self._archives = [RunArchive(run, data=data)]
         self.key = keys.read_key(key_file) if key_file else run.read_key()
         serving_session(self._archives[0], bytes(16), self.key)  # refuses a wrong key before anybody asks
@@ -64,3 +68,22 @@ class Serving:
     def head(self) -> bytes:
         """The newest signed head."""
         return self._run.latest_head()
+
+    def ledgers(self) -> bytes:
+        """The claims of the run's ledgers, as canonical JSON."""
+        manifest = self.archive.audit.manifest
+        return encode({"run": manifest.run_id.hex(), "ledgers": manifest.ledgers})
+
+    def answer(self, tier: str, digest: bytes) -> bytes:
+        """The proven answer about a digest, under the newest head (`protocol.answer`).
+
+        Raises:
+            UsageError: `ledger-tier`.
+            ProtocolError, VerificationError: when the run's ledgers are damaged.
+        """
+        with self._answering:  # the first question opens the ledgers, and the others wait for them
+            known = self._answerer
+            if known is None or known.head != self._run.latest_head():
+                books = None if known is None else known.books
+                self._answerer = known = Answerer(self._run, data=self._data, books=books)
+        return known.digests([(tier, digest)]).to_bytes()

@@ -117,7 +117,6 @@ def _ask(
 
     progress.stage("opening the ledgers")
     keeper = _keeper(stack, target, options)
-    head = _read(options["head"], 1 << 20) if options["head"] else keeper.head
     evidence = [_read(path, MAX_CERTIFICATE) for path in options["evidence"]]
     evidence += [_read(path, MAX_AUDIT) for path in options["audits"]]
     if options["span"] is not None:
@@ -131,6 +130,7 @@ def _ask(
         progress.stage(f"asking {len(questions)} questions")
         answer = keeper.digests([(question.tier, question.digest) for question in questions], evidence)
         names = [question.name for question in questions]
+    head = _read(options["head"], 1 << 20) if options["head"] else keeper.head
     checked = check_answer(answer.to_bytes(), head, keys=accepted)
     if options["out"] is not None:
         _keep(options["out"], checked, names, each=options["many"] is not None)

@@ -38,7 +38,9 @@ def command(
     from witness.serving import Serving
 
     with Serving(RunDir.open(run), key, data) as serving:
-        app = make_app(serving.open_session, serving.describe, serving.head)
+        app = make_app(
+            serving.open_session, serving.describe, serving.head, ledgers=serving.ledgers, answer=serving.answer
+        )
 
         def ready(bound: int) -> None:
             url = f"http://{host}:{bound}"

@@ -4,6 +4,8 @@
     POST /v1/sessions/{id}     any other frame      -> the frame that answers it
     GET  /v1/head              the latest signed head, a text to compare with what others were shown
     GET  /v1/health            version, run id, steps and head size, as JSON
+    GET  /v1/ledger            the claims of the run's ledgers, as JSON
+    GET  /v1/ledger/{tier}/{digest}   the proven answer about a digest (`protocol.answer`), as JSON; no session needed
 
 Frames are `application/octet-stream`. A refusal has the HTTP status of its code (`protocol.errors.CODES`; 400 where the
 table lacks it), a Pending frame 202 with Retry-After, every other frame 200. Whatever is not a frame is JSON,

@@ -31,6 +31,8 @@ __all__ = ["HttpTransport", "TimedTransport", "ask"]
 
 MAX_FRAME = m.MAX_REPLY + m.MAX_HEADER + 4
 MAX_TEXT = 1 << 16
+MAX_JSON = 1 << 24
+"""Bytes of an answer about the data."""
 LONGEST_RETRY_AFTER = 60.0
 LEAST_SECONDS = 1.0
 """What the last try gets, however late it begins."""
@@ -168,6 +170,26 @@ class HttpTransport:
         """
         return self._reach("GET", "/v1/head", b"", "text/plain", seconds)
 
+    def ledgers(self, *, seconds: float = 60.0) -> bytes:
+        """The claims of the run's ledgers as the server shows them, unverified: canonical JSON.
+
+        Raises:
+            IncompleteError: `unreachable`.
+            ProtocolError: `too-large`, `not-a-prover`.
+        """
+        return self._reach("GET", "/v1/ledger", b"", "application/json", seconds)
+
+    def answer(self, tier: str, digest: bytes, *, seconds: float = 300.0) -> bytes:
+        """The server's answer about a digest, unverified: see `protocol.answering.check_answer`.
+
+        Only tier and digest are sent.
+
+        Raises:
+            IncompleteError: `unreachable`.
+            ProtocolError: `too-large`, `not-a-prover`.
+        """
+        return self._reach("GET", f"/v1/ledger/{quote(tier)}/{digest.hex()}", b"", "application/json", seconds)
+
     def _reach(self, method: str, path: str, content: bytes, kind: str, seconds: float) -> bytes:
         """An exchange with a server that has not bound itself: whatever goes wrong, nobody is accused."""
         try:
@@ -236,7 +258,7 @@ def _read(response: httpx2.Response, kind: str) -> bytes:
         raise _Lost(f"HTTP status {status}", min(float(after), LONGEST_RETRY_AFTER) if known else None)
     if not fits:
         raise _Unfit(status, ascii(found[:80] or "of no kind") + (", encoded" if encoded else ""))
-    cap = MAX_FRAME if kind == FRAME_TYPE else MAX_TEXT
+    cap = {FRAME_TYPE: MAX_FRAME, "application/json": MAX_JSON}.get(kind, MAX_TEXT)
     body = bytearray()
     for chunk in response.iter_raw():
         body += chunk

@@ -69,11 +69,16 @@ class _Exchange:
 
     @property
     def endpoint(self) -> str:
-        """Method and path, printable; of a session's id, which whoever holds it can use, only the beginning."""
+        """Method and path, printable.
+
+        Of a session's id, which whoever holds it can use, only the beginning; of what somebody asks about, nothing.
+        """
         path = self._scope["path"]
         start, slash, identity = path.rpartition("/")
         if start == "/v1/sessions":
             path = start + slash + identity[:8]
+        elif path.startswith("/v1/ledger/"):
+            path = "/v1/ledger/..."
         return ascii(f"{self._scope['method']} {path[:64]}")[1:-1]
 
     async def receive(self) -> Message:

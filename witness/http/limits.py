@@ -28,6 +28,8 @@ class ServerLimits:
         idle_seconds: a session that asks nothing for so long is forgotten; between two requests a verifier may replay.
         sessions_per_address: live sessions of one address (one /64 for IPv6), so that nobody takes every place.
         opened_per_minute: new sessions from one address.
+        answers_per_second: answers about the data to one address, on average.
+        answers_at_once: how many of them it may ask for after a pause.
         exchanges: requests that are worked on, or whose reply is under way, at one time.
         workers: threads that do the work.
         queue_seconds: wait for a place among the exchanges, or for the session's previous request; then `busy`.
@@ -46,6 +48,8 @@ class ServerLimits:
     idle_seconds: float = 3600.0
     sessions_per_address: int = 32
     opened_per_minute: int = 30
+    answers_per_second: float = 50.0
+    answers_at_once: int = 500
     exchanges: int = 16
     workers: int = 4
     queue_seconds: float = 10.0
@@ -87,6 +91,35 @@ class OpeningRate:
         times.append(now)
         if len(self._times) > MAX_ADDRESSES:
             self._times.popitem(last=False)
+        return 0.0
+
+
+class AnswerRate:
+    """Counts cheap questions by client address, as a bucket that refills: two numbers an address, however many it asks.
+
+    It remembers `MAX_ADDRESSES` addresses; beyond that, the one that was quiet longest is forgotten early.
+
+    Args:
+        per_second: questions an address may ask on average.
+        at_once: questions it may ask after a pause.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(self, per_second: float, at_once: int, clock: Callable[[], float]) -> None:
+        self._per_second, self._at_once, self._clock = per_second, at_once, clock
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def wait(self, address: str) -> float:
+        """Counts a question, and returns 0; or, where the address has had its share, the seconds until the next."""
+        now = self._clock()
+        left, then = self._left.get(address, (float(self._at_once), now))
+        left = min(float(self._at_once), left + (now - then) * self._per_second)
+        if left < 1:
+            return (1 - left) / self._per_second
+        self._left[address] = (left - 1, now)
+        self._left.move_to_end(address)
+        if len(self._left) > MAX_ADDRESSES:
+            self._left.popitem(last=False)
         return 0.0
 
 

@@ -23,7 +23,7 @@ from protocol.errors import CODES, IncompleteError, ProtocolError, UsageError, W
 from protocol.proving import ProverSession
 from witness import __version__
 from witness.http import FRAME_TYPE, extra_missing
-from witness.http.limits import OpeningRate, ServerLimits, network_of
+from witness.http.limits import AnswerRate, OpeningRate, ServerLimits, network_of
 from witness.http.sessions import Seat, SessionTable
 
 try:
@@ -47,6 +47,10 @@ CHUNK = 1 << 16
 SMALL_HEADER = 1 << 13
 """No Pending or Refusal has a longer header; longer ones need not be read to know the status."""
 _SESSION = re.compile("[0-9a-f]{32}")
+_DIGEST = re.compile("[0-9a-f]{64}")
+_TIER = re.compile("[a-z0-9.-]{1,80}")
+MAX_ANSWERED = 1 << 24
+"""Bytes of an answer to a stranger; only one about millions of equal documents is longer."""
 
 
 def make_app(
@@ -54,21 +58,32 @@ def make_app(
     describe: Callable[[], Mapping[str, Any]],
     head: Callable[[], bytes],
     *,
+    ledgers: Callable[[], bytes] | None = None,
+    answer: Callable[[str, bytes], bytes] | None = None,
     limits: ServerLimits = ServerLimits(),  # noqa: B008 - frozen
     clock: Callable[[], float] = time.monotonic,
 ) -> Starlette:
     """The server as an ASGI application.
 
-    The three functions, and the sessions, are called in worker threads, different sessions at the same time.
+    The functions, and the sessions, are called in worker threads, different sessions at the same time.
 
     Args:
         open_session: makes the prover's end of a session from its 16 random bytes.
         describe: what /v1/health shows besides the versions: run id, steps, head size.
         head: the latest signed head.
+        ledgers: the claims of the run's ledgers, as JSON; None to answer no questions about the data.
+        answer: the answer about a digest in a tier, as JSON; None likewise.
         limits: caps and time limits.
         clock: seconds, monotonic; decides when sessions are idle and addresses too eager.
     """
     desk = _Desk(open_session, describe, head, limits, clock)
+    asking = []
+    if ledgers is not None and answer is not None:
+        library = _Library(desk, ledgers, answer, clock)
+        asking = [
+            Route("/v1/ledger", _Endpoint(desk, library.claims), methods=["GET"]),
+            Route("/v1/ledger/{tier}/{digest}", _Endpoint(desk, library.answer), methods=["GET"]),
+        ]
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -83,6 +98,7 @@ def make_app(
             Route("/v1/sessions/{id}", _Endpoint(desk, desk.answer), methods=["POST"]),
             Route("/v1/head", _Endpoint(desk, desk.head), methods=["GET"]),
             Route("/v1/health", _Endpoint(desk, desk.health), methods=["GET"]),
+            *asking,
         ],
         middleware=[Middleware(Journal)],
         exception_handlers={WitnessError: desk.refuse, HTTPException: desk.refuse},
@@ -104,14 +120,8 @@ class _Endpoint:
             await response(scope, receive, send)
 
 
-class _Frame(Response):
-    """A frame as a reply, sent in chunks: a client that does not read then keeps its place among the exchanges."""
-
-    media_type = FRAME_TYPE
-
-    def __init__(self, frame: bytes, retry_seconds: int) -> None:
-        status = _status(frame)
-        super().__init__(frame, status, {"Retry-After": str(retry_seconds)} if status == 202 else None)
+class _Chunked(Response):
+    """A reply that is sent in chunks: a client that does not read then keeps its place among the exchanges."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
@@ -119,6 +129,22 @@ class _Frame(Response):
         for start in range(0, len(view), CHUNK):
             more = start + CHUNK < len(view)
             await send({"type": "http.response.body", "body": bytes(view[start : start + CHUNK]), "more_body": more})
+
+
+class _Frame(_Chunked):
+    """A frame as a reply."""
+
+    media_type = FRAME_TYPE
+
+    def __init__(self, frame: bytes, retry_seconds: int) -> None:
+        status = _status(frame)
+        super().__init__(frame, status, {"Retry-After": str(retry_seconds)} if status == 202 else None)
+
+
+class _Json(_Chunked):
+    """JSON that is encoded already."""
+
+    media_type = "application/json"
 
 
 def _status(frame: bytes) -> int:
@@ -147,7 +173,7 @@ class _Desk:
         self.pool = ThreadPoolExecutor(limits.workers, thread_name_prefix="witness-http")
         self._table = SessionTable(limits.sessions, limits.sessions_per_address, limits.idle_seconds, clock)
         self._rate = OpeningRate(limits.opened_per_minute, clock)
-        self._exchanges = asyncio.Semaphore(limits.exchanges)
+        self.exchanges = asyncio.Semaphore(limits.exchanges)
 
     @asynccontextmanager
     async def create(self, request: Request) -> AsyncIterator[Response]:
@@ -160,8 +186,8 @@ class _Desk:
         session = secrets.token_bytes(16)
         seat = self._table.reserve(session.hex(), address)
         try:
-            async with self._patiently(self._exchanges):
-                yield _Frame(await self._work(partial(self._welcome, seat, session, frame)), self.limits.retry_seconds)
+            async with self.patiently(self.exchanges):
+                yield _Frame(await self.work(partial(self._welcome, seat, session, frame)), self.limits.retry_seconds)
         finally:
             if seat.session is None:
                 self._table.release(seat)
@@ -182,23 +208,23 @@ class _Desk:
         if seat is None or seat.session is None:
             raise UsageError("not-found", "no such session")
         async with AsyncExitStack() as until_sent:
-            async with self._patiently(seat.lock):
-                await until_sent.enter_async_context(self._patiently(self._exchanges))
-                reply = await self._work(partial(seat.session.handle, frame))
+            async with self.patiently(seat.lock):
+                await until_sent.enter_async_context(self.patiently(self.exchanges))
+                reply = await self.work(partial(seat.session.handle, frame))
             self._table.touch(seat)
             yield _Frame(reply, self.limits.retry_seconds)
 
     @asynccontextmanager
     async def head(self, _: Request) -> AsyncIterator[Response]:
         """The latest signed head."""
-        async with self._patiently(self._exchanges):
-            yield PlainTextResponse(await self._work(self._head))
+        async with self.patiently(self.exchanges):
+            yield PlainTextResponse(await self.work(self._head))
 
     @asynccontextmanager
     async def health(self, _: Request) -> AsyncIterator[Response]:
         """Versions, and what the run is."""
-        async with self._patiently(self._exchanges):
-            facts = await self._work(self._describe)
+        async with self.patiently(self.exchanges):
+            facts = await self.work(self._describe)
             yield JSONResponse({**facts, "version": __version__, "protocol": PROTOCOL_VERSION})
 
     def refuse(self, request: Request, error: Exception) -> Response:
@@ -227,7 +253,7 @@ class _Desk:
         return bytes(body)
 
     @asynccontextmanager
-    async def _patiently(self, gate: asyncio.Lock | asyncio.Semaphore) -> AsyncIterator[None]:
+    async def patiently(self, gate: asyncio.Lock | asyncio.Semaphore) -> AsyncIterator[None]:
         """Passes a gate that opens within `queue_seconds`."""
         try:
             async with asyncio.timeout(self.limits.queue_seconds):
@@ -239,5 +265,40 @@ class _Desk:
         finally:
             gate.release()
 
-    async def _work(self, job: Callable[[], T]) -> T:
+    async def work(self, job: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self.pool, job)
+
+
+class _Library:
+    """Answers questions about the run's data: cheap, without a session, so many to an address."""
+
+    def __init__(
+        self,
+        desk: _Desk,
+        ledgers: Callable[[], bytes],
+        answer: Callable[[str, bytes], bytes],
+        clock: Callable[[], float],
+    ) -> None:
+        self._desk, self._ledgers, self._answer = desk, ledgers, answer
+        self._rate = AnswerRate(desk.limits.answers_per_second, desk.limits.answers_at_once, clock)
+
+    @asynccontextmanager
+    async def claims(self, _: Request) -> AsyncIterator[Response]:
+        """What ledgers there are."""
+        async with self._desk.patiently(self._desk.exchanges):
+            yield _Json(await self._desk.work(self._ledgers))
+
+    @asynccontextmanager
+    async def answer(self, request: Request) -> AsyncIterator[Response]:
+        """The answer about one digest."""
+        tier, digest = request.path_params["tier"], request.path_params["digest"]
+        if _TIER.fullmatch(tier) is None or _DIGEST.fullmatch(digest) is None:
+            raise UsageError("not-found", "no tier and digest")
+        wait = self._rate.wait(network_of(request.client.host if request.client else ""))
+        if wait:
+            raise IncompleteError("rate", "too many questions", evidence={"retry_seconds": wait})
+        async with self._desk.patiently(self._desk.exchanges):
+            data = await self._desk.work(partial(self._answer, tier, bytes.fromhex(digest)))
+            if len(data) > MAX_ANSWERED:
+                raise ProtocolError("too-large", f"an answer of {len(data)} bytes")
+            yield _Json(data)
