@@ -47,6 +47,13 @@ def _settings(ctx: click.Context, parameter: click.Parameter, values: tuple[str,
     help="Signing key (see keygen); default: one made inside the run's folder.",
 )
 @click.option("--profile", type=click.Choice(["native"]), default="native", show_default=True, help="Numeric profile.")
+@click.option(
+    "--ledger",
+    "ledgers",
+    multiple=True,
+    metavar="TIER",
+    help="A ledger over the documents, like t2-winnow-bytes-k32-w19 for passages; may be repeated; added to the default.",
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="Everything random derives from it.")
 @click.option("--threads", type=click.IntRange(1), help="Compute threads to pin; default: the cores at hand.")
 @click.option(
@@ -108,6 +115,7 @@ def command(
 
 
 def _record(ctx: click.Context, made: Any, out: Path, resume: bool, as_json: bool, options: dict[str, Any]) -> None:
+    from witness.ledgers import known_tiers
     from witness.recorder import record
     from witness.training import run_loop
 
@@ -125,6 +133,7 @@ def _record(ctx: click.Context, made: Any, out: Path, resume: bool, as_json: boo
             checkpoint_every=options["checkpoint_every"],
             commit_every=options["commit_every"],
             pieces=options["piece"],
+            ledgers=[*known_tiers(), *options["ledgers"]] if options["ledgers"] else None,
             resume=resume,
         )
         total = recorder.manifest.steps
