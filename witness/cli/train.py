@@ -52,7 +52,7 @@ def _settings(ctx: click.Context, parameter: click.Parameter, values: tuple[str,
     "ledgers",
     multiple=True,
     metavar="TIER",
-    help="A ledger over the documents, like t2-winnow-bytes-k32-w19 for passages; may be repeated; added to the default.",
+    help="A ledger over the documents, added to the default ones, like t2-winnow-bytes-k32-w19 (passages); repeatable.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Everything random derives from it.")
 @click.option("--threads", type=click.IntRange(1), help="Compute threads to pin; default: the cores at hand.")
