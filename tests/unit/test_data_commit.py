@@ -69,7 +69,7 @@ def test_large_documents_stay_where_they_are_unless_they_have_to_be_made(tmp_pat
     plain = tmp_path / "a.jsonl"
     plain.write_text('{"text":"stays here"}\n')
     commit_folder(plain, tmp_path / "lines", WINDOWS, DataOptions(), copy_limit=0)
-    assert listing(tmp_path / "lines") == ["corpus.json", "leaves", "places"]
+    assert listing(tmp_path / "lines") == ["corpus.json", "leaves", "lines"]
 
 
 def test_a_folder_that_holds_something_is_left_alone(tmp_path: Path, texts: Path):
@@ -150,7 +150,7 @@ def test_lines_that_stay_where_they_are_go_on_too(tmp_path: Path, monkeypatch):
     interrupted(monkeypatch, data, tmp_path / "out", LineReader, 2, copy_limit=0)
     assert read_again(monkeypatch, data, tmp_path / "out", LineReader, copy_limit=0) == ["2", "3"]
     commit_folder(data, tmp_path / "whole", WINDOWS, DataOptions(), copy_limit=0)
-    assert "places" in listing(tmp_path / "whole")
+    assert "lines" in listing(tmp_path / "whole")
     assert content(tmp_path / "out") == content(tmp_path / "whole")
 
 

@@ -115,7 +115,7 @@ def test_places_that_lie(tmp_path: Path, kind: str):
     path, named = make(tmp_path / "data", kind)
     corpus = open_corpus(path, WINDOWS, **named)
     store(corpus, tmp_path / "run", copy_limit=0)
-    whole = (tmp_path / "run" / "places").read_bytes()
+    whole = (tmp_path / "run" / "lines").read_bytes()
     good = np.frombuffer(whole, PLACE)
     for change in (
         {"offset": 1},
@@ -132,19 +132,19 @@ def test_places_that_lie(tmp_path: Path, kind: str):
             bad[-1][name] = value
         if bad.tobytes() == whole:
             continue
-        (tmp_path / "run" / "places").write_bytes(bad.tobytes())
+        (tmp_path / "run" / "lines").write_bytes(bad.tobytes())
         with pytest.raises(WitnessError) as caught:
             open_stored(tmp_path / "run").check()
         assert caught.value.code == "corpus-changed"
     for damaged, code in ((whole[:-1], "corpus-file"), (whole[:-16], "corpus-changed"), (whole * 2, "corpus-changed")):
-        (tmp_path / "run" / "places").write_bytes(damaged)
+        (tmp_path / "run" / "lines").write_bytes(damaged)
         with pytest.raises(WitnessError) as caught:
             open_stored(tmp_path / "run")
         assert caught.value.code == code
-    (tmp_path / "run" / "places").write_bytes(good[::-1].tobytes())
+    (tmp_path / "run" / "lines").write_bytes(good[::-1].tobytes())
     with pytest.raises(VerificationError):
         open_stored(tmp_path / "run").check()
-    (tmp_path / "run" / "places").unlink()
+    (tmp_path / "run" / "lines").unlink()
     with pytest.raises(ProtocolError) as missing:
         open_stored(tmp_path / "run")
     assert missing.value.code == "corpus-file"

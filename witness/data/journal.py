@@ -25,7 +25,7 @@ from witness.data.lines import PLACE
 from witness.data.options import DataOptions
 from witness.statefile import disk_error
 
-JOURNAL, LEAVES_PART, PLACES_PART = "unfinished", "leaves.part", "places.part"
+JOURNAL, LEAVES_PART, LINES_PART = "unfinished", "leaves.part", "lines.part"
 EVERY_SECONDS = 2.0
 MAX_LINE = 1 << 16
 
@@ -74,7 +74,7 @@ class Journal:
         with (
             _part(self._folder / JOURNAL) as self._journal,
             _part(self._folder / LEAVES_PART) as self._leaves,
-            _part(self._folder / PLACES_PART) as self._places,
+            _part(self._folder / LINES_PART) as self._places,
         ):
             try:
                 fcntl.flock(self._journal, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -114,7 +114,7 @@ class Journal:
 
     def remove(self) -> None:
         """Ends the journal: the commit is complete."""
-        for name in (LEAVES_PART, PLACES_PART, JOURNAL):
+        for name in (LEAVES_PART, LINES_PART, JOURNAL):
             (self._folder / name).unlink(missing_ok=True)
 
     def _go_on(self) -> None:

@@ -2,7 +2,7 @@
 
 `leaves` is what the root is made of, 96 bytes a document. `corpus.json` holds the claim of the manifest and says where
 the data is: in `data`, all documents one after another, or at a path. `names` lists the files of a folder in the order
-of their documents, each ended by a null byte; `places` says where each document's line is (`witness.data.lines`).
+of their documents, each ended by a null byte; `lines` says where each document's line is (`witness.data.lines`).
 `corpus.json` is written last, so that a folder with one is complete.
 
 A stranger's run may hold anything here. Nothing read is believed: leaves must have the claimed root, lengths must be
@@ -35,7 +35,7 @@ from witness.statefile import atomic_write, disk_error, write_bytes
 COPY_LIMIT = 64 << 20
 MAX_INDEX = 1 << 20
 MAX_NAMES = 1 << 30
-INDEX, LEAVES, DATA, NAMES, PLACES = "corpus.json", "leaves", "data", "names", "places"
+INDEX, LEAVES, DATA, NAMES, LINES = "corpus.json", "leaves", "data", "names", "lines"
 
 
 class StoredCorpus(Struct, frozen=True, omit_defaults=True):
@@ -86,7 +86,7 @@ def store(corpus: Corpus, folder: Path, *, copy_limit: int = COPY_LIMIT) -> None
         if location.names or location.kind == "text-folder":
             write_bytes(folder / NAMES, b"".join(name + b"\0" for name in location.names))
         if isinstance(corpus, LineCorpus):
-            write_bytes(folder / PLACES, corpus.places.tobytes())
+            write_bytes(folder / LINES, corpus.places.tobytes())
     write_bytes(folder / LEAVES, corpus.documents.leaves.to_bytes())
     write_bytes(folder / INDEX, encode(index))
 
@@ -122,7 +122,7 @@ def open_stored(folder: Path, data: Path | None = None) -> Corpus:
     location = Location(index.kind, str(path), _names(folder / NAMES) if folded else (), index.part)
     files = folder_files(path, location.names) if folded else [DataFile(str(path))]
     if index.kind == "jsonl":
-        return LineCorpus(documents, source, files, _places(folder / PLACES), location)
+        return LineCorpus(documents, source, files, _places(folder / LINES), location)
     layouts = [Layout(0, file.stamp.length, 1) for file in files]
     if index.kind == "documents":
         layouts = [Layout(0, file.stamp.length) for file in files]
