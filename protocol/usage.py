@@ -15,9 +15,9 @@ from typing import Final
 
 import numpy as np
 
-from protocol.corpus import Document
+from protocol.corpus import CorpusClaim, Document
 from protocol.encoding import parse_float
-from protocol.errors import ProtocolError, UsageError
+from protocol.errors import ProtocolError
 from protocol.manifest import Manifest
 from protocol.records import StepRecord
 from protocol.schedule import epoch_order
@@ -27,6 +27,8 @@ LEARNING_RATES: Final = ("learning_rate", "lr")
 """Names under which a program may record its learning rate; the first that a record has counts."""
 MAX_ORDERED: Final = 1 << 27
 """Samples that are put in order, all epochs together: about 15 s and, where it is one epoch, 3 GB."""
+MAX_EPOCHS: Final = 1 << 17
+"""Epochs that are put in order: some seconds for the smallest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +58,9 @@ class Weight:
 def usage(manifest: Manifest, steps: int, leaves: Sequence[Document]) -> list[tuple[Use, ...] | None]:
     """The uses of each document among the first `steps` steps; None where they are too many to list.
 
-    Documents are taken together while their uses are no more than `protocol.uses.MAX_USES`; those after that have
-    none listed. Nor has any document of a run whose order is too long to make again (`MAX_ORDERED`).
+    Documents are taken in order as long as their uses are no more than `protocol.uses.MAX_USES` together. Those that do
+    not fit any more have none listed; nor has any document of a run whose order is too long to make again
+    (`MAX_ORDERED`, `MAX_EPOCHS`).
 
     Args:
         manifest: of the run.
@@ -69,19 +72,15 @@ def usage(manifest: Manifest, steps: int, leaves: Sequence[Document]) -> list[tu
         return [()] * len(leaves)
     steps_per_epoch = -(-samples // batch)
     epochs = -(-steps // steps_per_epoch)
-    if samples * epochs > MAX_ORDERED:
+    if samples * epochs > MAX_ORDERED or epochs > MAX_EPOCHS:
         return [None] * len(leaves)
     wanted, tokens, owners = list[int](), list[int](), list[int]()
     found: list[list[Use] | None] = []
     for owner, leaf in enumerate(leaves):
-        try:
-            held = holding(manifest.corpus, leaf)
-        except UsageError:
-            found.append(None)
+        if (len(wanted) + _most_samples(manifest.corpus, leaf)) * epochs > MAX_USES:
+            found.append(None)  # before its samples are listed: a hostile answer names such documents by the thousand
             continue
-        if (len(wanted) + len(held)) * epochs > MAX_USES:
-            found.append(None)
-            continue
+        held = holding(manifest.corpus, leaf)
         found.append([])
         wanted += [h.sample for h in held]
         tokens += [h.tokens for h in held]
@@ -97,6 +96,14 @@ def usage(manifest: Manifest, steps: int, leaves: Sequence[Document]) -> list[tu
                 if step <= steps and mine is not None:
                     mine.append(Use(step, position % batch, count))
     return [None if mine is None else tuple(sorted(mine)) for mine in found]
+
+
+def _most_samples(corpus: CorpusClaim, leaf: Document) -> int:
+    """No fewer samples than hold a part of the document."""
+    packing = corpus.packing
+    if packing.kind == "documents":
+        return 1
+    return (leaf.token_length + packing.length) // packing.stride + 2
 
 
 def steps_of(uses: Sequence[Use]) -> list[int]:

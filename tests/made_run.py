@@ -7,6 +7,8 @@ import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from protocol.corpus import Packing
 from protocol.encoding import encode, f32, f64
 from protocol.keys import SigningKey
@@ -19,13 +21,21 @@ from protocol.records import CheckpointEvent, FaultEvent, FinalEvent, Fingerprin
 from protocol.schedule import Schedule
 from protocol.statetree import Pieces
 from witness import ledgers
-from witness.data import open_corpus, store
+from witness.data import Corpus, open_corpus, store
 from witness.rundir import RunDir
 
 KEY = SigningKey("trainer.example", bytes(range(1, 33)))
 SEED = "11" * 32
 SPANS = "t2-winnow-bytes-k32-w19"
 Made = list[tuple[LedgerClaim, Places]]
+
+
+def _corpus(texts: Sequence[bytes], packing: Packing, tokens: str, folder: Path) -> Corpus:
+    if tokens == "bytes":
+        return open_corpus(list(texts), packing)
+    path = folder.with_suffix(".npy")
+    np.save(path, np.array([list(text) for text in texts], dtype=np.uint8).view("<u2"))
+    return open_corpus(path, packing, tokens=tokens)
 
 
 def made_run(
@@ -41,6 +51,7 @@ def made_run(
     change: Callable[[Made], Made] = lambda made: made,
     faults: int = 0,
     final: bool = True,
+    tokens: str = "bytes",
 ) -> RunDir:
     """A run over texts.
 
@@ -56,9 +67,10 @@ def made_run(
         change: makes other ledgers of the true ones.
         faults: declared at the end.
         final: whether the run ended.
+        tokens: what a token is: `bytes`, or `uint16`, of texts of one length.
     """
     run = RunDir.create(folder)
-    corpus = open_corpus(list(texts), packing)
+    corpus = _corpus(texts, packing, tokens, folder)
     made = change(ledgers.commit(corpus, tiers if tiers is not None else [*ledgers.known_tiers(), SPANS]))
     source = b"class Invented: ...\n"
     manifest = Manifest(

@@ -277,6 +277,32 @@ def test_windows_are_counted_by_the_tokens_of_the_document_in_them(tmp_path: Pat
     assert found.weight.steps > 64 or found.weight.shown == found.weight.steps
 
 
+def test_spans_of_tokens_begin_on_a_token_and_are_counted_in_tokens(tmp_path: Path) -> None:
+    dice = random.Random(5)
+    texts = [dice.randbytes(2 * 90) for _ in range(8)]
+    texts[5] = b"\x00" + texts[3][:-1]  # the same bytes, one byte off: other tokens
+    tier = "t2-winnow-u16-k8-w4"
+    packing = Packing("windows", 20, 20)
+    run = made_run(tmp_path / "run", texts, packing=packing, tiers=[RAW, tier], steps=9, tokens="uint16")
+    keeper = Answerer(run)
+    span = texts[3][2 * 30 : 2 * 45]
+    reply = held(keeper, keeper.spans(tier, [span])).replies[0]
+    (found,) = reply.found
+    assert (reply.result, found.leaf.index) == ("included", 3)
+    # Tokens 300 to 315 of the stream are in window 15 alone.
+    schedule = Schedule(bytes.fromhex("11" * 32), keeper.books.documents.samples, 4)
+    assert [use.step for use in found.uses] == [s for s in range(1, 10) if 15 in schedule.indices(s)]
+    assert {use.tokens for use in found.uses} == {15}
+    with pytest.raises(WitnessError) as caught:
+        keeper.spans(tier, [span + b"x"])
+    assert caught.value.code == "span-units"
+    with pytest.raises(WitnessError, match=r"T = 11 units \(22 bytes\)"):
+        keeper.spans(tier, [span[:20]])
+    odd = texts[5][1 + 2 * 30 : 1 + 2 * 45]
+    opened = held(keeper, keeper.spans(tier, [odd])).replies[0]
+    assert opened.found[0].leaf.index == 3  # where the bytes stand on a border of tokens
+
+
 def test_a_ledger_that_lists_a_document_under_another_digest_is_found_out(tmp_path: Path) -> None:
     """The trainer's ledger says that document 3 is the benign text that everybody asks about."""
     benign = b"a licensed text"

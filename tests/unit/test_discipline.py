@@ -28,6 +28,11 @@ LIGHT = [
     "witness.cli.serve",
     "witness.cli.inspect",
     "witness.cli.fsck",
+    "witness.cli.query",
+    "witness.cli.data_audit",
+    "witness.query",
+    "witness.auditing",
+    "witness.http.keeper",
     "witness.verifier",
     "witness.prover",
     "witness.holding",
@@ -37,6 +42,7 @@ LIGHT = [
     "protocol.verifying",
     "protocol.proving",
     "protocol.certificate",
+    "protocol.answering",
 ]
 
 
