@@ -268,6 +268,7 @@ INCOMPLETE_CODES = frozenset(
         "operation-unprobed",
         "operation-refused",
         "program-load",
+        "replay-stopped",
         "disk",
         "disk-full",
     }

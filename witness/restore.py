@@ -24,9 +24,9 @@ from protocol.errors import ProtocolError
 from protocol.plain import from_plain, to_plain
 from protocol.statetree import JSON, Entry
 from witness.program import Program, State
-from witness.state import MODULE_INTERNALS, holds_state, object_form, parameter_names, part
+from witness.state import holds_state, object_form, own_attributes, parameter_names, part
 
-_CODE_TAGS = frozenset({"class", "method", "function", "partial", "enum", "object"})
+_CODE_TAGS = frozenset({"class", "method", "function", "partial", "enum", "object", "compiled"})
 
 
 class CodeForm:
@@ -193,15 +193,16 @@ class Restorer:
                     ) from None
 
     def _module(self, path: str, module: nn.Module) -> None:
-        attributes = self.value(f"{path}/@attributes", {name: vars(child) for name, child in module.named_modules()})
+        own = {name: own_attributes(child) for name, child in module.named_modules()}
+        attributes = self.value(f"{path}/@attributes", own)
         for name, child in module.named_modules():
             prefix = f"{name}." if name else ""
             for registry in (child._parameters, child._buffers):  # noqa: SLF001 - the registry is the truth
                 for key, tensor in registry.items():
                     if tensor is not None:
                         registry[key] = _into(tensor, self._tensor(f"{path}/{part(prefix + key)}"))
-            for key, value in vars(child).items():
-                if key not in MODULE_INTERNALS and holds_state(value):
+            for key, value in own[name].items():
+                if holds_state(value):
                     vars(child)[key] = self.assign(f"{path}/{part(prefix + key)}/@attribute", value)
             vars(child).update(attributes.get(name, {}))
             if type(child).get_extra_state is not nn.Module.get_extra_state:

@@ -154,7 +154,7 @@ class Census:
             for key, tensor in [*child._parameters.items(), *child._buffers.items()]:  # noqa: SLF001 - the registry is the truth
                 if tensor is not None:
                     self.tensor(f"{path}/{part(prefix + key)}", tensor)
-            own = {k: v for k, v in vars(child).items() if k not in MODULE_INTERNALS}
+            own = own_attributes(child)
             for key in [k for k, v in own.items() if holds_state(v)]:
                 self.value(f"{path}/{part(prefix + key)}/@attribute", own.pop(key))
             attributes[name] = dict(sorted(own.items()))
@@ -208,6 +208,16 @@ class Census:
         """The little-endian bytes of one leaf; no copy where the tensor is contiguous and on the CPU."""
         leaf = self.leaves[name]
         return leaf if isinstance(leaf, bytes) else tensor_bytes(leaf)
+
+
+def own_attributes(module: nn.Module) -> dict[str, Any]:
+    """What a module holds besides its registries.
+
+    What `torch.compile` leaves in it is code made of the module's own, and the numeric profile's business.
+    """
+    if type(module).__name__ == "OptimizedModule" and type(module).__module__.startswith("torch."):
+        return {"training": module.training}
+    return {k: v for k, v in vars(module).items() if k not in MODULE_INTERNALS and k != "_compiled_call_impl"}
 
 
 def tensor_bytes(tensor: torch.Tensor) -> memoryview:
@@ -267,6 +277,9 @@ def object_form(path: str, value: Any) -> tuple[str, Any]:
         return "method", code_name(value.__func__)
     if isinstance(value, functools.partial):
         return "partial", [value.func, list(value.args), value.keywords]
+    compiled_from = getattr(value, "_torchdynamo_orig_callable", None)
+    if isinstance(value, types.FunctionType) and compiled_from is not None:
+        return "compiled", [compiled_from]
     if isinstance(value, types.FunctionType | types.BuiltinFunctionType):
         cells = [cell.cell_contents for cell in getattr(value, "__closure__", None) or ()]
         if any(holds_state(cell) for cell in cells):

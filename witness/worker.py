@@ -44,10 +44,16 @@ def main(folder: Path) -> None:
         _report(folder, error.code, str(error), error.evidence)
     except MemoryError:
         raise  # the sandbox tells this apart
+    except ModuleNotFoundError as error:  # even in a step: what is missing is missing here, and accuses nobody
+        _report(folder, "program-load", f"the program needs a module that is not installed here: {error}", {})
     except Exception as error:  # noqa: BLE001 - whatever a stranger's program raises is a finding, not our crash
         place = traceback.extract_tb(error.__traceback__)[-1]
-        where = f"{Path(place.filename).name}:{place.lineno}"
-        _report(folder, "replay-failed", f"the program raised {type(error).__name__} at {where}: {error}", {})
+        where = f"{type(error).__name__} at {Path(place.filename).name}:{place.lineno}: {error}"
+        if type(error).__module__.startswith(("torch._inductor.", "torch._dynamo.")):
+            # A compiler that needs other programs (as the default one needs a C++ compiler) finds none in a sandbox.
+            _report(folder, "replay-stopped", f"torch.compile fails in the sandbox: {where}", {})
+        else:
+            _report(folder, "replay-failed", f"the program raised {where}", {})
 
 
 def _report(folder: Path, code: str, message: str, evidence: dict[str, object]) -> None:

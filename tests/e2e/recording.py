@@ -4,14 +4,18 @@ import json
 import os
 import resource
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
 from e2e.lab import KILLED
+from msgspec import structs
 
-from witness import keys
+from protocol.operations import OperationProbe
+from witness import keys, machine
 from witness.logstore import LogStore
+from witness.operations import OperationRecorder
 from witness.program import Program
 from witness.programs.gpt import GPT, GPTConfig
 from witness.programs.mlp import MLP, MLPConfig
@@ -61,9 +65,10 @@ def run_on(data: Any, folder: str, *, kind: str = "gpt", steps: int = 4, **optio
     return {"root": run.last_root.hex(), "losses": run.losses, "peak": peak}
 
 
-def run_program(source: str, folder: str, *, resume: bool = False, arguments: Any = (), **options: Any) -> Any:
-    """Records a run of `PROGRAM.py:Class`, as the command line does."""
-    program = find_program(source)(*arguments)
+def run_program(source: str, folder: str, *, resume: bool = False, search: Any = (), **options: Any) -> Any:
+    """Records a run of `PROGRAM.py:Class`, as the command line does; `search` is where this machine has packages."""
+    sys.path[:0] = search
+    program = find_program(source)()
     with record(folder, program, options.pop("data", ROWS), resume=resume, **options) as run:
         for batch in run:
             run.step(batch)
@@ -94,6 +99,39 @@ def resumed_at_every_step(folder: str, *, kind: str, steps: int, closes: bool, *
             run.log.close()
             run.run.unlock()
     return run.last_root.hex()
+
+
+# -- other machines ------------------------------------------------------------------------------
+
+
+def run_with_build(folder: str, lines: dict[str, str], **options: Any) -> Any:
+    """Records, or continues, on what claims to be another machine: some lines of its profile differ."""
+    build = machine.build
+    machine.build = lambda: {**build(), **lines}  # type: ignore[assignment]
+    return run_to_end(folder, **options)
+
+
+def run_with_operation_digest(folder: str, operation: str, **options: Any) -> Any:
+    """Records where one operation gave other bits, as another CPU would."""
+    probe = OperationRecorder.probe
+
+    def altered(recorder: OperationRecorder) -> OperationProbe:
+        found = probe(recorder)
+        changed = [
+            structs.replace(o, digest="0" * len(o.digest)) if o.spec.operator.startswith(operation) else o
+            for o in found.operations
+        ]
+        assert changed != list(found.operations)
+        return structs.replace(found, operations=tuple(changed))
+
+    OperationRecorder.probe = altered  # type: ignore[method-assign]
+    return run_to_end(folder, **options)
+
+
+def run_in_environment(folder: str, variables: dict[str, str], **options: Any) -> Any:
+    """Records, or continues, in a process that was started with other variables."""
+    os.environ.update(variables)
+    return run_to_end(folder, **options)
 
 
 # -- ends in the middle of a write
