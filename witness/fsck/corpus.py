@@ -33,7 +33,7 @@ def read_leaves(run: RunDir, claim: CorpusClaim, findings: Findings) -> Document
     try:
         if require_file(path) > LEAF_BYTES * MAX_DOCUMENTS:
             raise ProtocolError("corpus-leaves", f"{path.name} is longer than any list of leaves")
-        documents = Documents(parse_leaves(path.read_bytes()), claim.packing)
+        documents = Documents(parse_leaves(path.read_bytes()), claim.packing, claim.tokenizer)
         documents.check(claim)
     except WitnessError as error:
         findings.add(error, path, action=_COPY)
