@@ -33,6 +33,12 @@ def known_tiers() -> list[str]:
     return sorted([RAW, *(n.tier for n in NORMALISERS.values() if n.unicode == unicodedata.unidata_version)])
 
 
+def default_tiers(corpus: Corpus) -> list[str]:
+    """What is built where nobody chose: every known tier; raw bytes alone where a document is too large for others."""
+    large = any(leaf.length > MAX_NORMALISED for leaf in corpus.documents.leaves)
+    return [RAW] if large else known_tiers()
+
+
 def places_of(corpus: Corpus, tier: str, progress: Progress | None = None) -> Places:
     """The list of places of a corpus in one tier.
 

@@ -36,7 +36,8 @@ class Settings:
         checkpoint_every: keep the state every so many steps.
         commit_every: commit the state root every so many steps.
         pieces: bytes of a state piece.
-        ledgers: tiers of the ledgers over the corpus; None for every tier of documents that this Python can compute.
+        ledgers: tiers of the ledgers over the corpus; `default` stands for every tier of documents that this Python can
+            compute, or raw bytes alone where a document is too large for the others.
     """
 
     steps: int | None = None
@@ -45,7 +46,7 @@ class Settings:
     checkpoint_every: int | None = None
     commit_every: int = 1
     pieces: int | None = None
-    ledgers: Sequence[str] | None = None
+    ledgers: Sequence[str] = ("default",)
 
 
 class Promise:
@@ -73,7 +74,9 @@ class Promise:
         self.program = ProgramClaim(claim.entry, claim.kind, claim.files, plain_arguments(program))
         self.probe_samples = program.probe_samples if program.has_probe() else 0
         self.pieces = Pieces(settings.pieces) if settings.pieces else Pieces()
-        tiers = settings.ledgers if settings.ledgers is not None else ledgers.known_tiers()
+        tiers = [
+            t for name in settings.ledgers for t in (ledgers.default_tiers(corpus) if name == "default" else [name])
+        ]
         self.ledgers: list[tuple[LedgerClaim, Places]] = ledgers.commit(corpus, tiers)
 
     def manifest(self, key: PublicKey, numeric: NativeProfile, operations: OperationProbe) -> Manifest:

@@ -84,7 +84,7 @@ def record(
     checkpoint_every: int | None = None,
     commit_every: int = 1,
     pieces: int | None = None,
-    ledgers: Sequence[str] | None = None,
+    ledgers: Sequence[str] = ("default",),
     resume: bool = False,
 ) -> Recorder:
     """Starts recording a run, or continues one.
@@ -100,7 +100,7 @@ def record(
         checkpoint_every: keep the state every so many steps (default: about 20 states a run).
         commit_every: commit the state root every so many steps.
         pieces: bytes of a state piece, a power of two from 4 KiB to 1 MiB.
-        ledgers: tiers of the ledgers over the corpus (default: raw bytes, and normalised text where this Python can).
+        ledgers: tiers of the ledgers over the corpus (`default`: raw bytes, and normalised text where this Python can).
         resume: continue the run in `folder`; everything else must be as it was.
 
     Raises:
@@ -174,7 +174,7 @@ class Recorder:
         checkpoint_every: int | None,
         commit_every: int,
         pieces: int | None,
-        ledgers: Sequence[str] | None = None,
+        ledgers: Sequence[str] = ("default",),
     ) -> Self:
         """Starts a new run; see `record`."""
         signer = _signer(key)

@@ -52,7 +52,7 @@ def _settings(ctx: click.Context, parameter: click.Parameter, values: tuple[str,
     "ledgers",
     multiple=True,
     metavar="TIER",
-    help="A ledger over the documents, added to the default ones, like t2-winnow-bytes-k32-w19 (passages); repeatable.",
+    help="A ledger besides the default ones, like t2-winnow-bytes-k32-w19 for passages; may be repeated.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Everything random derives from it.")
 @click.option("--threads", type=click.IntRange(1), help="Compute threads to pin; default: the cores at hand.")
@@ -115,7 +115,6 @@ def command(
 
 
 def _record(ctx: click.Context, made: Any, out: Path, resume: bool, as_json: bool, options: dict[str, Any]) -> None:
-    from witness.ledgers import known_tiers
     from witness.recorder import record
     from witness.training import run_loop
 
@@ -133,7 +132,7 @@ def _record(ctx: click.Context, made: Any, out: Path, resume: bool, as_json: boo
             checkpoint_every=options["checkpoint_every"],
             commit_every=options["commit_every"],
             pieces=options["piece"],
-            ledgers=[*known_tiers(), *options["ledgers"]] if options["ledgers"] else None,
+            ledgers=["default", *options["ledgers"]],
             resume=resume,
         )
         total = recorder.manifest.steps

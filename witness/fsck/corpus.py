@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from protocol.corpus import LEAF_BYTES, MAX_DOCUMENTS, CorpusClaim, Documents, describe, parse_leaves
+from protocol.corpus import LEAF_BYTES, MAX_DOCUMENTS, CorpusClaim, Document, Documents, describe, parse_leaves
 from protocol.encoding import decode
 from protocol.errors import ProtocolError, UsageError, VerificationError, WitnessError
 from protocol.ledger_claim import RAW, LedgerClaim
@@ -111,12 +111,16 @@ def _check_index(run: RunDir, claim: CorpusClaim, findings: Findings) -> bool:
     return True
 
 
+def _leaf_again(corpus: FileCorpus, leaf: Document, meter: Meter) -> Document:
+    return describe(leaf.index, leaf.token_start, meter.watch(corpus.chunks(leaf.index)), corpus.documents.width)
+
+
 def _check_documents(run: RunDir, corpus: FileCorpus, findings: Findings, meter: Meter) -> None:
-    with meter.part("the corpus", corpus.documents.tokens):
+    with meter.part("the corpus", corpus.documents.size):
         for leaf in corpus.documents.leaves:
             path = Path(str(corpus.files[0 if corpus.offset is not None else leaf.index]))
             try:
-                if describe(leaf.index, leaf.token_start, meter.watch(corpus.chunks(leaf.index))) != leaf:
+                if _leaf_again(corpus, leaf, meter) != leaf:
                     raise corpus.changed(leaf.index)
             except VerificationError as error:
                 findings.add(error, path, action=_advice(run, path))
