@@ -84,7 +84,7 @@ class Challenger:
                 raise
         except WitnessError as error:
             if isinstance(error, VerificationError | ProtocolError) and challenge.step:
-                error.evidence |= self._localise(challenge.step)
+                error.evidence |= self._localise(challenge.step, error.code)
             error.evidence.setdefault("step", challenge.step)
             return result_of(error)
         return Result("reproduced")
@@ -229,11 +229,13 @@ class Challenger:
             return {"tensor": "unknown", "why": f"the prover does not open the state after step {step}: {error.code}"}
         return found
 
-    def _localise(self, step: int) -> dict[str, Any]:
+    def _localise(self, step: int, code: str) -> dict[str, Any]:
         """Executes from the last kept state before `step` and names the first step whose committed root differs."""
         kept = max((s for s in self._audit.checkpoints if s < step), default=0)
         last = min(segment(self._audit.manifest, step)[1], self._audit.steps)
         committed = [s for s in range(kept + 1, last + 1) if self._audit.manifest.commits(s)]
+        if code == "unanswered":  # whoever let the time pass would let it pass again
+            return {"searched_from": kept, "search_ended": code}
         try:
             entries, buffers = self.open_state(kept)
             for replayed in self._execute(entries, buffers, kept + 1, last, committed):

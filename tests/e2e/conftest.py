@@ -1,8 +1,16 @@
 """What is slow and shared: one laboratory for recordings, and warm sandboxes where a file asks for them."""
 
+import os
+import sys
 from collections.abc import Iterator
 
 import pytest
+
+from witness.environment import recommended_environment
+
+if "numpy" not in sys.modules:  # it and torch read these once; tests of other folders in this process may record runs
+    os.environ.update(recommended_environment(1))
+
 from e2e.lab import Lab
 from e2e.verifying import warm_sandboxes
 
