@@ -387,6 +387,9 @@ CODES: Mapping[str, Code] = MappingProxyType(
         ),
         "data-format": _usage("the format is not known", "name the format of the data"),
         "data-option": _usage("an option does not fit the data", "leave the option out, or name what the data holds"),
+        "data-worker": _usage(
+            "a process that reads the data died", "call it again; with --workers 1 it needs no other"
+        ),
         # randomness and soundness
         "impossible-count": _usage(
             "no such number of steps, draws or tries",

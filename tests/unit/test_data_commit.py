@@ -14,7 +14,7 @@ import pytest
 
 from protocol.corpus import Packing
 from protocol.errors import UsageError, VerificationError
-from witness.data import DataOptions, commit_folder, intake, journal, open_corpus
+from witness.data import DataOptions, commit_folder, intake, journal, open_corpus, workers
 from witness.data.lines import LineReader
 from witness.data.text import TextReader
 
@@ -254,16 +254,6 @@ def test_altered_data_of_a_committed_folder_is_not_trained_on(tmp_path: Path, te
     assert caught.value.code == "corpus-changed"
 
 
-def test_a_reader_that_runs_ahead_finds_the_same(tmp_path: Path, shards: Path, monkeypatch):
-    expected = open_corpus(shards, WINDOWS).claim()
-    monkeypatch.setattr(intake, "AHEAD_FROM", 0)
-    assert open_corpus(shards, WINDOWS).claim() == expected
-    (shards / "3.jsonl.gz").write_bytes(gzip.compress(b'{"text":"good"}\n{"text":7}\n'))
-    with pytest.raises(UsageError, match="line 2") as caught:
-        open_corpus(shards, WINDOWS)
-    assert caught.value.code == "data-file"
-
-
 def test_too_many_documents(tmp_path: Path, monkeypatch):
     monkeypatch.setattr(intake, "MAX_DOCUMENTS", 3)
     np.save(tmp_path / "a.npy", np.zeros((3, 2), np.uint8))
@@ -272,6 +262,90 @@ def test_too_many_documents(tmp_path: Path, monkeypatch):
     with pytest.raises(UsageError, match="more than 3 documents") as caught:
         open_corpus(tmp_path / "a.npy", DOCUMENTS)
     assert caught.value.code == "corpus-data"
+
+
+# -- several processes -------------------------------------------------------------------------------------------
+
+
+def data_of(tmp_path: Path, kind: str, texts: Path, shards: Path) -> tuple[Path, DataOptions]:
+    if kind == "texts":
+        return texts, DataOptions()
+    if kind == "shards":
+        return shards, DataOptions()
+    base = tmp_path / "more"
+    base.mkdir()
+    for number in range(7):
+        if kind == "lines":
+            (base / f"{number}.jsonl").write_text("".join(f'{{"text":"{number} {n}"}}\n' for n in range(number)))
+        else:
+            (base / f"{number}.bin").write_bytes(np.array([7, *range(number), 7, 1], "<u2").tobytes())
+    return base, DataOptions(delimiter=7) if kind == "tokens" else DataOptions()
+
+
+@pytest.mark.parametrize("kind", ["texts", "shards", "lines", "tokens"])
+def test_several_processes_find_the_same(tmp_path: Path, texts: Path, shards: Path, monkeypatch, kind: str):
+    data, options = data_of(tmp_path, kind, texts, shards)
+    commit_folder(data, tmp_path / "one", WINDOWS, options, copy_limit=0)
+    monkeypatch.setattr(workers, "RUN_FILES", 2)
+    counted = []
+    absorb = intake.Intake.absorb
+    monkeypatch.setattr(
+        intake.Intake, "absorb", lambda self, part, watcher=None: (counted.append(part), absorb(self, part, watcher))
+    )
+    told = []
+    commit_folder(data, tmp_path / "several", WINDOWS, options, lambda *n: told.append(n), copy_limit=0, workers=2)
+    assert len(counted) > 2
+    assert content(tmp_path / "several") == content(tmp_path / "one")
+    assert told[-1][0] == told[-1][1] == sum(path.stat().st_size for path in data.iterdir())
+
+
+def test_an_error_in_another_process_is_the_same_error(tmp_path: Path, shards: Path, monkeypatch):
+    monkeypatch.setattr(workers, "RUN_FILES", 1)
+    (shards / "4.jsonl.gz").write_bytes(gzip.compress(b'{"text":"good"}\n{"text":7}\n'))
+    for count in (1, 2):
+        with pytest.raises(UsageError, match=r"4\.jsonl\.gz: line 2: Expected `str`") as caught:
+            commit_folder(shards, tmp_path / "out", WINDOWS, DataOptions(), workers=count)
+        assert caught.value.code == "data-file"
+    # What was found before it is kept, by either.
+    (shards / "4.jsonl.gz").write_bytes(gzip.compress(b'{"text":"mended"}\n'))
+    assert read_again(monkeypatch, shards, tmp_path / "out", LineReader) == ["4", "5"]
+    commit_folder(shards, tmp_path / "whole", WINDOWS, DataOptions())
+    assert content(tmp_path / "out") == content(tmp_path / "whole")
+
+
+def test_a_process_that_dies_is_named(tmp_path: Path, shards: Path, monkeypatch):
+    monkeypatch.setattr(workers, "RUN_FILES", 1)
+    asked = workers._asked
+
+    def kill(worker, job):
+        if job.first == 3:
+            worker.kill()
+            worker.wait()
+        return asked(worker, job)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(workers, "_asked", kill)
+        with pytest.raises(UsageError) as caught:
+            commit_folder(shards, tmp_path / "out", WINDOWS, DataOptions(), workers=2)
+    assert caught.value.code == "data-worker"
+    assert "parts" not in listing(tmp_path / "out")
+    commit_folder(shards, tmp_path / "out", WINDOWS, DataOptions(), workers=2)
+    commit_folder(shards, tmp_path / "whole", WINDOWS, DataOptions())
+    assert content(tmp_path / "out") == content(tmp_path / "whole")
+
+
+def test_a_file_that_another_process_saw_differently(tmp_path: Path, texts: Path, monkeypatch):
+    monkeypatch.setattr(workers, "RUN_FILES", 1)
+    asked = workers._asked
+
+    def change(worker, job):
+        (texts / "5.txt").write_text("something else")
+        return asked(worker, job)
+
+    monkeypatch.setattr(workers, "_asked", change)
+    with pytest.raises(VerificationError, match=r"5\.txt changed") as caught:
+        commit_folder(texts, tmp_path / "out", WINDOWS, DataOptions(), workers=2)
+    assert caught.value.code == "corpus-changed"
 
 
 # -- the command -------------------------------------------------------------------------------------------------
@@ -286,7 +360,8 @@ def called(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedP
 def test_the_command(tmp_path: Path):
     data = tmp_path / "a.jsonl"
     data.write_text('{"body":"one"}\n{"body":"three"}\n')
-    shown = called(data, "--field", "body", "--packing", "windows:3:1", "--out", tmp_path / "out", "--json")
+    arguments = ("--field", "body", "--packing", "windows:3:1", "--workers", 2)
+    shown = called(data, *arguments, "--out", tmp_path / "out", "--json")
     assert shown.returncode == 0, shown.stderr
     assert shown.stderr == ""
     document = json.loads(shown.stdout)

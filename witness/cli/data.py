@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -78,9 +79,12 @@ def _packing(ctx: click.Context, parameter: click.Parameter, value: str) -> Pack
     type=click.Choice(["r50k_base", "cl100k_base", "o200k_base"]),
     help="Encoding whose rule splits text, for a .tiktoken file (GPT-2: r50k_base).",
 )
+@click.option("--workers", type=click.IntRange(1), help="Processes that read files; default: the cores at hand.")
 @click.option("--copy", is_flag=True, help="Copy the documents into the folder, however large.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end.")
-def commit(path: Path, out: Path | None, packing: Packing, copy: bool, as_json: bool, **options: Any) -> None:
+def commit(
+    path: Path, out: Path | None, packing: Packing, workers: int | None, copy: bool, as_json: bool, **options: Any
+) -> None:
     """Commit to the documents of PATH, so that `witness train --data` takes the folder.
 
     PATH is a file or a folder of shards: text, JSON lines (also .gz and .zst), parquet, token files (.bin), .npy,
@@ -92,12 +96,13 @@ def commit(path: Path, out: Path | None, packing: Packing, copy: bool, as_json: 
     began = time.monotonic()
     with Progress(quiet=as_json) as progress:
         progress.stage(f"reading {path}")
-        limit = {"copy_limit": 1 << 63} if copy else {}
+        more: dict[str, Any] = {"workers": workers or len(os.sched_getaffinity(0))}
+        more |= {"copy_limit": 1 << 63} if copy else {}
 
         def tell(done: int, total: int | None) -> None:
             progress.advance(done >> 20, (total or done) >> 20, "MiB")
 
-        corpus = commit_folder(path, folder, packing, DataOptions(**options), tell, **limit)
+        corpus = commit_folder(path, folder, packing, DataOptions(**options), tell, **more)
     _show(corpus, folder, time.monotonic() - began, as_json)
 
 

@@ -30,8 +30,6 @@ class ParquetReader(Reader):
         options: `column`.
     """
 
-    ahead = True
-
     def __init__(self, options: DataOptions) -> None:
         options.require_only_for_texts("format", "column")
         self.column = DEFAULT_COLUMN if options.column is None else options.column

@@ -8,7 +8,9 @@ stopped (`witness.data.journal`).
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import BinaryIO, cast
@@ -23,7 +25,10 @@ from witness.data.options import DataOptions
 from witness.data.source import find
 from witness.data.stored import COPY_LIMIT, DATA, is_committed, open_committed, store
 from witness.data.text import resolve
+from witness.data.workers import Work, take_in
 from witness.statefile import disk_error
+
+PARTS = "parts"
 
 
 def commit_here(data: str | Path, packing: Packing, options: DataOptions, progress: Progress | None = None) -> Corpus:
@@ -37,6 +42,7 @@ def commit_here(data: str | Path, packing: Packing, options: DataOptions, progre
     if source.location is not None:
         intake = Intake(source, None, progress)
         intake.run()
+        intake.finish()
         return intake.corpus(packing, None)
     try:
         spool = cast("BinaryIO", TemporaryFile(prefix="witness-data-"))  # noqa: SIM115 - it lives as long as the corpus
@@ -46,6 +52,7 @@ def commit_here(data: str | Path, packing: Packing, options: DataOptions, progre
         undo.callback(spool.close)
         intake = Intake(source, spool, progress)
         intake.run()
+        intake.finish()
         spool.flush()
         undo.pop_all()
     return intake.corpus(packing, HeldFile(spool, f"the documents of {source.name}"))
@@ -59,6 +66,7 @@ def commit_folder(
     progress: Progress | None = None,
     *,
     copy_limit: int = COPY_LIMIT,
+    workers: int = 1,
 ) -> Corpus:
     """Commits to data at a path, in a folder. After an interruption, the same call goes on.
 
@@ -69,6 +77,7 @@ def commit_folder(
         options: what is known of the data.
         progress: told as files are read.
         copy_limit: documents of up to this many bytes in all are copied; the path is kept otherwise.
+        workers: processes to share the files out to.
 
     Raises:
         UsageError: `corpus-exists`, `corpus-busy`, and what `find` and the format's reader raise; `disk`, `disk-full`.
@@ -87,7 +96,7 @@ def commit_folder(
         spool = None if source.location is not None else stack.enter_context(_open(kept))
         intake = Intake(source, spool, progress)
         journal = stack.enter_context(Journal(folder, heading, intake, spool).opened())
-        intake.run(journal)
+        take_in(intake, Work(str(path), options, stack.enter_context(_parts(folder)), workers), journal)
         journal.write()
         if spool is not None:
             spool.flush()
@@ -112,6 +121,21 @@ def _require_free(path: Path, folder: Path) -> None:
     if found and JOURNAL not in found:
         what = "a committed corpus" if is_committed(folder) else f"other files, such as {found[0]}"
         raise UsageError("corpus-exists", f"{folder} holds {what}")
+
+
+@contextmanager
+def _parts(folder: Path) -> Iterator[Path]:
+    """A folder for what workers find; nothing in it is of use to another commit."""
+    parts = folder / PARTS
+    shutil.rmtree(parts, ignore_errors=True)
+    try:
+        parts.mkdir()
+    except OSError as error:
+        raise disk_error(parts, error) from error
+    try:
+        yield parts
+    finally:
+        shutil.rmtree(parts, ignore_errors=True)
 
 
 def _open(path: Path) -> BinaryIO:

@@ -50,8 +50,6 @@ class DatasetReader(Reader):
         options: `column`.
     """
 
-    ahead = True
-
     def __init__(self, options: DataOptions) -> None:
         options.require_only_for_texts("format", "column", "split")
         self.column = DEFAULT_COLUMN if options.column is None else options.column

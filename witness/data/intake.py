@@ -1,34 +1,51 @@
 """Taking documents in: each file is read once, each document gets its leaf, and what cannot be read again is kept.
 
-Memory does not grow with the data, only by 96 bytes a document (112 for lines). What is read by whom: the reader of the
-format finds documents, in another thread where its library works without Python's lock; here they are hashed, and
-written to the spool where they have to be made (from compressed lines, columns, text that is tokenised). Hashing itself
-stays in one thread: most of it goes into 4 KiB pieces, at which size Python's lock changes hands more often than two
-cores gain (measured: 0.6 to 0.8 GB/s with one thread, and no more with two).
+Memory does not grow with the data, only by 96 bytes a document (112 for lines). The reader of the format finds the
+documents; here they are hashed, and written to the spool where they have to be made (from compressed lines, columns,
+text that is tokenised).
+
+One intake uses one core. Threads gain nothing: most hashing is of 4 KiB pieces, and at that size Python's lock changes
+hands more often than a second core is worth (0.6 to 0.8 GB/s with one thread, and no more with two, on a machine of two
+cores that had other work as well). So files are shared out over processes (`witness.data.workers`), each with an intake
+of its own, and `absorb` puts together what they found.
 """
 
 from __future__ import annotations
 
+import shutil
 import struct
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, NamedTuple, Protocol
 
 import numpy as np
 
 from protocol.corpus import MAX_DOCUMENTS, Documents, Leaves, Packing, describe, token_bytes
 from protocol.errors import UsageError
-from witness.data.corpus import Corpus, Meter, Progress
+from witness.data.corpus import CHUNK, Corpus, Meter, Progress
 from witness.data.files import DataFile, FileCorpus
 from witness.data.lines import PLACE, LineCorpus
-from witness.data.reader import Chunk, InPlace, ahead
+from witness.data.reader import Chunk, InPlace
 from witness.data.source import Source
 from witness.statefile import disk_error
 
-AHEAD_FROM = 1 << 22
-"""Bytes of a file for which another thread is worth starting."""
 _PLACE = struct.Struct("<QII")
+
+
+class Part(NamedTuple):
+    """What an intake of some of the files found, for another to absorb.
+
+    Attributes:
+        leaves: of its documents, counted from its own first.
+        places: of its lines, by the numbers of its own files.
+        spooled: its documents, where they had to be made.
+        files: for each of its files how many documents, and bytes of them, there were with it.
+    """
+
+    leaves: Leaves
+    places: bytes
+    spooled: BinaryIO | None
+    files: Sequence[tuple[int, int]]
 
 
 class Watcher(Protocol):
@@ -56,6 +73,15 @@ class Intake:
         self.keeps_places = source.location is not None and source.location.kind == "jsonl"
         self._done = self._count = self._size = 0
 
+    @property
+    def done(self) -> int:
+        """How many files are done."""
+        return self._done
+
+    @property
+    def _where(self) -> Path:
+        return Path(str(self._spool.name if self._spool is not None else "the spool"))
+
     def resume(self, files: int, leaves: bytes, places: bytes, size: int) -> None:
         """Goes on after so many files, whose documents are in.
 
@@ -81,13 +107,45 @@ class Intake:
         for index in range(self._done, len(self.source.files)):
             file = self.source.files[index]
             with file.opened() as opened:
-                chunks = reader.chunks(file, opened)
-                stream = ahead(chunks) if reader.ahead and file.stamp.length >= AHEAD_FROM else chunks
-                with closing(stream):  # type: ignore[type-var] # readers are generators
-                    self._take(index, stream)
+                self._take(index, reader.chunks(file, opened))
                 file.require_unchanged(opened)
+            self._done = index + 1
             if watcher is not None:
                 watcher.passed(index, self._count, self._size)
+
+    def absorb(self, part: Part, watcher: Watcher | None = None) -> None:
+        """Takes over what another intake found in the files that come next.
+
+        Args:
+            part: what it found.
+            watcher: told of each file.
+
+        Raises:
+            UsageError: `corpus-data`, for too many documents; `disk`, `disk-full`.
+        """
+        documents, size, done = self._count, self._size, self._done
+        start = size // self._width
+        self._require_room(len(part.leaves))
+        for leaf in part.leaves:
+            moved = leaf._replace(index=documents + leaf.index, token_start=start + leaf.token_start)
+            self.leaves += moved.to_bytes()
+        places = np.frombuffer(part.places, PLACE).copy()
+        places["file"] += done
+        self.places += places.tobytes()
+        if self._spool is not None and part.spooled is not None:
+            try:
+                shutil.copyfileobj(part.spooled, self._spool, CHUNK)
+            except OSError as error:
+                raise disk_error(self._where, error) from error
+        for index, (more_documents, more_size) in enumerate(part.files):
+            self._count, self._size = documents + more_documents, size + more_size
+            self._done = done + index + 1
+            self._meter.advance(self.source.files[done + index].stamp.length)
+            if watcher is not None:
+                watcher.passed(done + index, self._count, self._size)
+
+    def finish(self) -> None:
+        """Reports that every file is done."""
         self._meter.finish()
 
     def documents(self, packing: Packing) -> Documents:
@@ -112,12 +170,7 @@ class Intake:
 
     def _take(self, index: int, stream: Iterator[Chunk]) -> None:
         for chunk in stream:
-            if self._count == MAX_DOCUMENTS:
-                raise UsageError(
-                    "corpus-data",
-                    f"more than {MAX_DOCUMENTS} documents",
-                    next_action="join small documents into larger ones",
-                )
+            self._require_room(1)
             at = self._size // self._width
             leaf = describe(self._count, at, self._document(index, chunk, stream), self._width)
             self.leaves += leaf.to_bytes()
@@ -131,7 +184,7 @@ class Intake:
                 try:
                     self._spool.write(chunk.data)
                 except OSError as error:
-                    raise disk_error(Path(str(self._spool.name)), error) from error
+                    raise disk_error(self._where, error) from error
             yield chunk.data
             self._meter.advance(chunk.read)
             if chunk.last:
@@ -139,3 +192,11 @@ class Intake:
             chunk = next(stream)
         if self.keeps_places:
             self.places += _PLACE.pack(*chunk.place, index)
+
+    def _require_room(self, more: int) -> None:
+        if self._count + more > MAX_DOCUMENTS:
+            raise UsageError(
+                "corpus-data",
+                f"more than {MAX_DOCUMENTS} documents",
+                next_action="join small documents into larger ones",
+            )

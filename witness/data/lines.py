@@ -34,8 +34,6 @@ class LineReader(Reader):
         options: `field`.
     """
 
-    ahead = True
-
     def __init__(self, options: DataOptions) -> None:
         options.require_only_for_texts("format", "field")
         self.field = DEFAULT_FIELD if options.field is None else options.field

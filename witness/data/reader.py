@@ -7,11 +7,9 @@ those are read through once, and what was made is kept (`witness.data.source`).
 
 from __future__ import annotations
 
-import queue
-import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
-from typing import ClassVar, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from witness.data.corpus import CHUNK
 from witness.data.files import DataFile, Layout
@@ -39,8 +37,6 @@ class Reader(ABC):
 
     tokenizer: str = "bytes"
     """What a token of its documents is, as the claim spells it."""
-    ahead: ClassVar[bool] = False
-    """Whether another thread should run ahead: for libraries that decode without Python's lock."""
 
     @abstractmethod
     def chunks(self, file: DataFile, opened: int) -> Iterator[Chunk]:
@@ -86,52 +82,3 @@ def rows(file: DataFile, opened: int, offset: int, count: int, length: int) -> I
     for data in file.chunks(opened, offset, offset + count * length, step):
         for at in range(0, len(data), length):
             yield Chunk(data[at : at + length], True, length)
-
-
-def ahead(chunks: Iterator[Chunk], *, size: int = 4 * CHUNK) -> Iterator[Chunk]:
-    """The same chunks, found by another thread that runs at most about two `size` bytes ahead."""
-    box: queue.Queue[Sequence[Chunk] | BaseException | None] = queue.Queue(1)
-    stop = threading.Event()
-
-    def put(item: Sequence[Chunk] | BaseException | None) -> None:
-        while not stop.is_set():
-            try:
-                box.put(item, timeout=0.1)
-            except queue.Full:
-                continue
-            return
-
-    def run() -> None:
-        try:
-            for batch in _batches(chunks, size):
-                put(batch)
-                if stop.is_set():
-                    return
-        except BaseException as error:  # noqa: BLE001 - it is raised where the chunks are used
-            put(error)
-        else:
-            put(None)
-
-    thread = threading.Thread(target=run, name="read ahead", daemon=True)
-    thread.start()
-    try:
-        while (item := box.get()) is not None:
-            if isinstance(item, BaseException):
-                raise item
-            yield from item
-    finally:
-        stop.set()
-        thread.join()
-
-
-def _batches(chunks: Iterable[Chunk], size: int) -> Iterator[list[Chunk]]:
-    batch: list[Chunk] = []
-    held = 0
-    for chunk in chunks:
-        batch.append(chunk)
-        held += len(chunk.data) + 64
-        if held >= size:
-            yield batch
-            batch, held = [], 0
-    if batch:
-        yield batch

@@ -46,8 +46,6 @@ class TokenizedReader(Reader):
         options: `tokenizer`, `pattern`, `delimiter`, `delimiter_at`.
     """
 
-    ahead = True
-
     def __init__(self, texts: Reader, options: DataOptions) -> None:
         if options.tokenizer is None:
             raise UsageError("data-option", "name the tokenizer's file")
