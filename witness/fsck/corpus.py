@@ -118,7 +118,7 @@ def _leaf_again(corpus: FileCorpus, leaf: Document, meter: Meter) -> Document:
 def _check_documents(run: RunDir, corpus: FileCorpus, findings: Findings, meter: Meter) -> None:
     with meter.part("the corpus", corpus.documents.size):
         for leaf in corpus.documents.leaves:
-            path = Path(str(corpus.files[0 if corpus.offset is not None else leaf.index]))
+            path = Path(str(corpus.file_of(leaf.index)))
             try:
                 if _leaf_again(corpus, leaf, meter) != leaf:
                     raise corpus.changed(leaf.index)

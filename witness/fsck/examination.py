@@ -11,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from protocol import merkle
-from protocol.corpus import Documents
+from protocol.corpus import Documents, token_bytes
 from protocol.errors import ProtocolError, VerificationError, WitnessError
 from protocol.manifest import Manifest, check_source, parse_manifest
 from protocol.notes import Checkpoint
@@ -52,7 +52,8 @@ class Examination:
         self._manifest, self._altered = self._read_manifest()
         total = self._files.bytes
         if self._manifest is not None and not (run.corpus / "data").is_file():
-            total += self._manifest.corpus.tokens
+            claim = self._manifest.corpus
+            total += claim.tokens * token_bytes(claim.tokenizer)
         self._meter = Meter(total, progress)
         self._last: tuple[int, Table] | None = None
 

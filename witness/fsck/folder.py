@@ -17,7 +17,7 @@ _KNOWN = {
     "": re.compile(r"^(log\.sqlite(-wal|-shm)?|heads|checkpoints|corpus|program|model\.safetensors|key|lock)$"),
     "heads": re.compile(r"^[0-9]{12,}\.note$"),
     "checkpoints": re.compile(r"^[0-9]{10,}\.state$"),
-    "corpus": re.compile(r"^(corpus\.json|leaves|data|names|t[12]-[a-z0-9.-]+\.places)$"),
+    "corpus": re.compile(r"^(corpus\.json|leaves|data|names|lines|t[12]-[a-z0-9.-]+\.places)$"),
 }
 
 
