@@ -48,10 +48,17 @@ def test_class_form_names_real_methods() -> None:
     assert all(callable(getattr(Program, name)) for name in methods)
 
 
-@pytest.mark.parametrize("command", sorted(set(re.findall(r"^(?:\$ )?witness (\w+)", README, re.MULTILINE))))
+COMMANDS = sorted(set(re.findall(r"^witness (data \w+|demo leak|\w+)", README, re.MULTILINE)))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 def test_commands_of_the_readme_exist_with_their_options(command: str) -> None:
     shown = subprocess.run(
-        [sys.executable, "-m", "witness", command, "--help"], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-m", "witness", *command.split(), "--help"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert shown.returncode == 0
     for line in re.findall(rf"^witness {command}.*$", README, re.MULTILINE):
