@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from e2e import programs, recording
-from e2e.command import SMALL_GPT, serve, start, witness
+from e2e.command import serve, start, witness
 from e2e.lab import Lab
 from e2e.verifying import Transport, verify
 from http_support import Hostile, answering, http_reply
@@ -192,7 +192,7 @@ def test_no_flipped_bit_of_a_source_is_a_pass(lab: Lab, tmp_path: Path) -> None:
 @pytest.fixture
 def hammered(lab: Lab, tmp_path: Path) -> Iterator[str]:
     """A server at which strangers throw garbage, headers without end, bodies that are too long, and silence."""
-    witness("train", "gpt", "--out", tmp_path / "run", "--steps", 6, "--checkpoint-every", 6, *SMALL_GPT, status=0)
+    lab.run(recording.run_to_end, tmp_path / "run", kind="gpt", steps=6, checkpoint_every=6)
     over = threading.Event()
 
     def garbage(port: int) -> None:

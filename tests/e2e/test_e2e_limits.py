@@ -36,26 +36,28 @@ def long(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_what_the_budget_does_not_allow_is_not_drawn(long: Path, tmp_path: Path) -> None:
     """Fewer draws than the policy asks for are no pass, and count for what they are; later ones are added to them."""
     verify_it = ("verify", long, "--confidence", "0.9", "--bad-fraction", "0.2", "--json")
-    certificates = []
-    for number, budget in enumerate(("0s", "1s", "1h")):
-        certificates.append(tmp_path / f"{number}.cert")
-        ended = witness(*verify_it, "--budget", budget, "--out", certificates[-1])
-        draws = ended.json["draws"]
-        assert draws["owed"] == 10, draws
-        assert draws["counted"] == draws["made"]  # all that was drawn was replayed
-        short = draws["made"] < 10
-        assert (ended.status, ended.json["verdict"]) == ((2, "incomplete") if short else (0, "reproduced"))
-        assert draws["made"] == {"0s": 0, "1h": 10}.get(budget, draws["made"])
-        if budget == "0s":
-            assert ended.json["failed"] == []
-            assert ended.json["detection"] == "0.000000"
-            assert ended.json["challenges"] >= 3, "the mandatory challenges are made all the same"
-    added = [witness("check", *certificates[:count], "--json").json["sum"] for count in (1, 2, 3)]
-    detections = [float(one["detection"]) for one in added]
-    assert detections == sorted(detections)
-    assert added[0]["verdict"] == "incomplete"
-    assert added[2]["verdict"] == "reproduced"
-    assert added[2]["draws"] == [*added[1]["draws"], 10]
+    none = witness(*verify_it, "--budget", "0s", "--out", tmp_path / "none", status=2).json
+    assert none["verdict"] == "incomplete"
+    assert none["draws"] == {"made": 0, "owed": 10, "counted": 0}
+    assert none["detection"] == "0.000000"
+    assert none["failed"] == []
+    assert none["challenges"] >= 3, "the mandatory challenges are made all the same"
+    all_of_them = witness(*verify_it, "--budget", "1h", "--out", tmp_path / "all", status=0).json
+    assert all_of_them["draws"] == {"made": 10, "owed": 10, "counted": 10}
+    assert witness("check", tmp_path / "none", "--json", status=2).json["sum"]["draws"] == [0]
+    said = witness("check", tmp_path / "none", tmp_path / "all", "--json", status=0).json["sum"]
+    assert (said["verdict"], said["sessions"], said["draws"]) == ("reproduced", 2, [0, 10])
+    assert said["detection"] == all_of_them["detection"]
+
+
+@pytest.mark.parametrize("budget", [0.0, 0.9, 600.0])
+def test_the_budget_decides_how_much_is_drawn(budget: float, long: Path) -> None:
+    outcome = verify(long, draws=12, budget=budget)
+    made = outcome.evidence.predicate.draws
+    assert outcome.found == []
+    assert outcome.evidence.draws == made, "all that was drawn was replayed"
+    assert outcome.verdict == ("reproduced" if made == 12 else "incomplete")
+    assert made == {0.0: 0, 600.0: 12}.get(budget, made)
 
 
 def test_a_clock_that_stands_still_or_runs_changes_no_verdict(long: Path) -> None:

@@ -138,7 +138,7 @@ def test_compiling_without_determinism_is_refused_by_name(lab: Lab, tmp_path: Pa
 
 def test_a_compiled_program_is_recorded_and_replayed(lab: Lab, tmp_path: Path) -> None:
     source = programs.write(tmp_path / "source", build=COMPILED.format(backend="eager"))
-    report = lab.run(recording.run_program, f"{source}:Small", tmp_path / "run")
+    report = lab.run(recording.run_program, f"{source}:Small", tmp_path / "run", steps=2)
     assert report.error == "", report
     assert RunDir(tmp_path / "run").manifest().profile.switches["compile"] == "compiled"
     outcome = verify(tmp_path / "run", draws=1, trust=report.value["digest"])
@@ -148,7 +148,7 @@ def test_a_compiled_program_is_recorded_and_replayed(lab: Lab, tmp_path: Path) -
 @pytest.mark.skipif(shutil.which("g++") is None, reason="the default back end needs a C++ compiler")
 def test_a_compiler_that_a_sandbox_lacks_accuses_nobody(lab: Lab, tmp_path: Path) -> None:
     source = programs.write(tmp_path / "source", build=COMPILED.format(backend="inductor"))
-    report = lab.run(recording.run_program, f"{source}:Small", tmp_path / "run")
+    report = lab.run(recording.run_program, f"{source}:Small", tmp_path / "run", steps=2)
     assert report.error == "", report
     outcome = verify(tmp_path / "run", draws=1, trust=report.value["digest"])
     assert outcome.verdict == "incomplete", outcome.found
