@@ -227,10 +227,11 @@ def test_a_disk_that_is_full_at_any_point_costs_nothing_but_time(disk: Path, lab
         if report.error:
             assert report.error in ("disk-full", "disk"), report
             ends.add(RunDir(run).kept_steps()[-1:] != [] and RunDir(run).kept_steps()[-1])
-            again = lab.run(recording.run_to_end, run, resume=is_begun(run), **options)  # there is no space yet
-            assert again.error in ("disk-full", "disk"), again
-            resize(disk, 64 << 10)
             report = lab.run(recording.run_to_end, run, resume=is_begun(run), **options)
+            if report.error:  # there is no space yet; but the death of a process sets a little free
+                assert report.error in ("disk-full", "disk"), report
+                resize(disk, 64 << 10)
+                report = lab.run(recording.run_to_end, run, resume=is_begun(run), **options)
         assert report.value == {"root": whole, "steps": 4}, (kilobytes, report)
         assert audit_run(run).final is not None
         subprocess.run(["rm", "-r", str(run)], check=True)
