@@ -96,7 +96,7 @@ def main() -> None:
     _report.heading("What does recording cost, next to the same loop without it?")
     rows = [experiment(24, 128, 6 if quick else 16)]
     if not quick:
-        rows.append(experiment(240, 128, 5))
+        rows.append(experiment(240, 128, 3))
     columns = (
         "parameters",
         "tokens a step",
