@@ -1,0 +1,65 @@
+"""Which definition stands for which operation: the two tables that handlers enter themselves in.
+
+`operator` names what torch dispatches below autograd (`aten.mm.default`); its handler gets and returns plain tensors.
+`function` names what a program calls above autograd (`torch.nn.functional.layer_norm`), where devices and torch
+releases still agree; its handler may use autograd.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Handler = TypeVar("Handler", bound=Callable[..., Any])
+
+OPERATORS: dict[str, Callable[..., Any]] = {}
+"""From `aten` name with overload, as `"mm.default"`, to what stands for it."""
+FUNCTIONS: dict[Any, Callable[..., Any]] = {}
+"""From a callable that torch's function modes see, to what stands for it."""
+
+_active: list[int] = []
+
+
+def operator(*names: str) -> Callable[[Handler], Handler]:
+    """Enters a handler for operators, by aten name; without an overload, for every overload of that name."""
+
+    def enter(handler: Handler) -> Handler:
+        for name in names:
+            if name in OPERATORS:
+                raise ValueError(f"{name} has two handlers")
+            OPERATORS[name] = handler
+        return handler
+
+    return enter
+
+
+def function(*callables: Any) -> Callable[[Handler], Handler]:
+    """Enters a handler for functions of torch's Python interface."""
+
+    def enter(handler: Handler) -> Handler:
+        for target in callables:
+            if target in FUNCTIONS:
+                raise ValueError(f"{target} has two handlers")
+            FUNCTIONS[target] = handler
+        return handler
+
+    return enter
+
+
+def product_bits() -> int:
+    """Magnitude bits of the operands of products, under the profile that is active in this process."""
+    return _active[-1]
+
+
+@contextmanager
+def precision(bits: int) -> Iterator[None]:
+    """Makes `bits` the active precision."""
+    _active.append(bits)
+    try:
+        yield
+    finally:
+        _active.pop()
