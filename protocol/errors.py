@@ -411,6 +411,15 @@ CODES: Mapping[str, Code] = MappingProxyType(
             "the value has no canonical encoding",
             "use objects, arrays, strings, booleans, null and integers below 2^53",
         ),
+        # exact arithmetic (witness.arithmetic)
+        "arithmetic-unproven": _unknown(
+            "the arithmetic of this machine does not give the defined bits",
+            "report the named operation; replay on another machine",
+        ),
+        "exact-refused": _usage(
+            "the exact profile has no definition for an operation of this program",
+            "use what the message names instead, or record with --profile native",
+        ),
         # profile and operations (protocol.profile, protocol.operations, witness.profile, witness.operations)
         "compile-nondeterministic": _usage(
             "a compiled function is not the same from run to run without deterministic algorithms",

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+numba: Any
 try:
     import numba
 except ImportError:  # the tensor definitions do everything, more slowly
