@@ -2,8 +2,8 @@
 
 Every definition of the exact profile is written once in tensor operations, which run on any device, and may have a
 second form here, compiled by numba: never contracted, never reassociated (`fastmath` stays off), so that each `+ - * /
-sqrt` is the one IEEE operation that the definition names. numba is optional (`pip install training-witness[exact]`);
-without it, or with `WITNESS_KERNELS=off`, the tensor form runs and the bits are the same.
+sqrt` is the one IEEE operation that the definition names. Where numba cannot be imported, or with
+`WITNESS_KERNELS=off`, the tensor form runs and the bits are the same.
 
 Kernels take a first argument `(start, stop)` of rows or elements and are called once for each of torch's threads: no
 second thread pool that would have to survive a fork.

@@ -18,20 +18,32 @@ Handler = TypeVar("Handler", bound=Callable[..., Any])
 
 OPERATORS: dict[str, Callable[..., Any]] = {}
 """From `aten` name with overload, as `"mm.default"`, to what stands for it."""
+HALVES: set[str] = set()
+"""Entries of `OPERATORS` that take half precision themselves."""
+IN_PLACE: set[str] = set()
+"""Entries of `OPERATORS` that change their first argument themselves."""
 FUNCTIONS: dict[Any, Callable[..., Any]] = {}
 """From a callable that torch's function modes see, to what stands for it."""
 
 _active: list[int] = []
 
 
-def operator(*names: str) -> Callable[[Handler], Handler]:
-    """Enters a handler for operators, by aten name; without an overload, for every overload of that name."""
+def operator(*names: str, halves: bool = False, in_place: bool = False) -> Callable[[Handler], Handler]:
+    """Enters a handler for operators, by aten name; without an overload, for every overload of that name.
+
+    Args:
+        names: as `mm.default` or `mm`.
+        halves: the handler takes bfloat16 and float16 itself, and need not be given float32 in their place.
+        in_place: the handler is for the in-place variant and changes its first argument itself.
+    """
 
     def enter(handler: Handler) -> Handler:
         for name in names:
             if name in OPERATORS:
                 raise ValueError(f"{name} has two handlers")
             OPERATORS[name] = handler
+            HALVES.update((name,) if halves else ())
+            IN_PLACE.update((name,) if in_place else ())
         return handler
 
     return enter

@@ -1,0 +1,19 @@
+"""All modules that enter definitions; importing them fills the tables of `witness.arithmetic.registry`."""
+
+import importlib
+
+MODULES = (
+    "elementwise",
+    "comparisons",
+    "creation",
+    "reductions",
+    "placing",
+    "product_operators",
+)
+"""In no particular order: no two enter the same operation."""
+
+
+def load() -> None:
+    """Imports every module of definitions."""
+    for name in MODULES:
+        importlib.import_module(f"witness.arithmetic.{name}")

@@ -1,0 +1,1 @@
+"""Compiled forms of the definitions beside them; see `witness.arithmetic.compiled`."""

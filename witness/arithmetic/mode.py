@@ -1,0 +1,158 @@
+"""The exact profile as one context manager over any program: forward, backward and optimiser alike.
+
+A dispatch mode sees every aten operator below autograd and lets it pass, runs our definition instead, or refuses it. A
+function mode above autograd takes the functions that devices or torch releases split into different operators.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from protocol.errors import UsageError
+from witness.arithmetic import definitions, registry, table, variants
+
+__all__ = ["ExactFunctions", "ExactOperators", "activate", "kind_of", "prove"]
+
+definitions.load()
+
+
+class ExactOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Sends every dispatched operator to its definition, or refuses it by name."""
+
+    supports_higher_order_operators = True
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Runs one operator's definition."""
+        del types
+        plan = _plan(func)
+        return plan(*args, **kwargs) if kwargs else plan(*args)
+
+
+class ExactFunctions(TorchFunctionMode):
+    """Sends functions of torch's Python interface to their definitions; the rest passes."""
+
+    def __torch_function__(
+        self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Runs one function's definition, or the function."""
+        del types
+        return registry.FUNCTIONS.get(func, func)(*args, **(kwargs or {}))
+
+
+@registry.function(torch.Tensor.backward)
+def _backward(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> None:
+    """Keeps the function mode on in the backward pass, where checkpointed segments run forward again."""
+    names = ("gradient", "retain_graph", "create_graph", "inputs")
+    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    with ExactFunctions():
+        torch.autograd.backward(
+            tensor, given.get("gradient"), given.get("retain_graph"), given.get("create_graph", False),
+            inputs=given.get("inputs"),
+        )  # fmt: skip
+
+
+@functools.cache
+def _plan(op: Any) -> Callable[..., Any]:
+    """What stands for one operator overload; decided once."""
+    kind = kind_of(op)
+    if kind in ("moves", "rounds"):
+        return op  # type: ignore[no-any-return]
+    if kind == "refused":
+        return _refusal(op)
+    name = op._schema.name.partition("::")[2]  # noqa: SLF001
+    if name.startswith("_foreach_"):
+        return functools.partial(variants.each, op, ExactOperators)
+    entry = _entry(op)
+    if entry is None:  # exact on integers only
+        return functools.partial(variants.integers_only, op, _refusal(op))
+    plan = variants.of(
+        op, registry.OPERATORS[entry], halves=entry in registry.HALVES, in_place=entry in registry.IN_PLACE
+    )
+    if table.base(name) in table.INTEGER:
+        return functools.partial(variants.integers_first, op, plan)
+    return plan
+
+
+@functools.cache
+def kind_of(op: Any) -> str:
+    """`moves`, `rounds`, `replaced`, `integers` or `refused`: the class of one operator overload."""
+    if not isinstance(op, torch._ops.OpOverload) or op.namespace != "aten":  # noqa: SLF001
+        return "refused"
+    name = op._schema.name.partition("::")[2]  # noqa: SLF001
+    if name.startswith("_foreach_"):
+        return "replaced" if _elementary(table.base(name)) else "refused"
+    if _entry(op) is not None:
+        return "replaced"
+    base = table.base(name)
+    for kind, names in (("moves", table.MOVES), ("rounds", table.ROUNDS), ("integers", table.INTEGER)):
+        if base in names:
+            return kind
+    return "refused"
+
+
+def _elementary(base: str) -> bool:
+    """Whether a list operator's element has a definition."""
+    known = table.MOVES | table.ROUNDS | {name.partition(".")[0] for name in registry.OPERATORS}
+    return base in known or base in variants.ELEMENT
+
+
+def _entry(op: Any) -> str | None:
+    """The key under which an overload's definition is entered."""
+    name = op._schema.name.partition("::")[2]  # noqa: SLF001
+    overload = op._overloadname  # noqa: SLF001
+    stem = overload.removesuffix("_out").removesuffix("out") or "default"
+    for base in (name, table.base(name)):
+        for key in (f"{base}.{overload}", f"{base}.{stem}", base):
+            if key in registry.OPERATORS:
+                return key
+    return None
+
+
+def _refusal(op: Any) -> Callable[..., Any]:
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        del args, kwargs
+        name = str(op)
+        base = table.base(name.split(".")[1]) if name.startswith("aten.") else name
+        advice = table.advice(base) if name.startswith("aten.") else "use torch's own operations"
+        raise UsageError(
+            "exact-refused", f"{name} has no exact definition: {advice}", evidence={"operator": name, "instead": advice}
+        )
+
+    return refuse
+
+
+@contextmanager
+def activate(name: str) -> Iterator[None]:
+    """Runs everything inside under a named exact arithmetic.
+
+    Args:
+        name: `exact-14` or `exact-18`: the magnitude bits of the operands of products.
+
+    Raises:
+        UsageError: `exact-refused`, inside, for an operation without a definition.
+    """
+    family, _, bits = name.partition("-")
+    if family != "exact" or bits not in ("14", "18"):
+        raise UsageError("exact-refused", f"{name!r} is no arithmetic: exact-14 or exact-18")
+    with registry.precision(int(bits)), variants.settings(), ExactOperators(), ExactFunctions():  # type: ignore[no-untyped-call]
+        yield
+
+
+def prove() -> None:
+    """Shows that this process's arithmetic gives the definition's bits.
+
+    Raises:
+        IncompleteError: `arithmetic-unproven`, naming what differs.
+    """
+    from witness.arithmetic import conformance
+
+    conformance.prove(activate)

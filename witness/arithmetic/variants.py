@@ -1,0 +1,144 @@
+"""From one definition to all the ways in which torch spells it: in place, into `out`, over lists, in half precision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.backends import mha, opt_einsum
+
+HALVES = (torch.bfloat16, torch.float16)
+ELEMENT = {"norm": "linalg_vector_norm", "powsum": "linalg__powsum", "max": "amax"}
+"""Where a list operator's element goes by another name."""
+
+
+def of(op: Any, handler: Callable[..., Any], *, halves: bool, in_place: bool) -> Callable[..., Any]:
+    """A plan for the overload `op` from the handler of its functional form; see `registry.operator`."""
+    schema = op._schema  # noqa: SLF001
+    outs = [a.name for a in schema.arguments if a.is_out]
+    name = schema.name.partition("::")[2]
+    compute = handler if halves else _widened(handler)
+    if outs:
+
+        def into(*args: Any, **kwargs: Any) -> Any:
+            given = [kwargs.pop(n) for n in outs]
+            results = compute(*args, **kwargs)
+            for target, result in zip(given, results if len(outs) > 1 else [results], strict=True):
+                if target.shape != result.shape:
+                    target.resize_(result.shape)
+                target.copy_(result)
+            return given[0] if len(outs) == 1 else tuple(given)
+
+        return into
+    if name.endswith("_") and not in_place:
+
+        def onto(target: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+            return target.copy_(compute(target, *args, **kwargs))
+
+        return onto
+    return compute
+
+
+def _widened(handler: Callable[..., Any]) -> Callable[..., Any]:
+    """Half-precision operands are converted to float32, results back: two IEEE conversions around one definition."""
+
+    def compute(*args: Any, **kwargs: Any) -> Any:
+        halves = _half_of(args)
+        if halves is None:
+            return handler(*args, **kwargs)
+        wide = [_wide(a) for a in args]
+        result = handler(*wide, **{k: _wide(v) for k, v in kwargs.items()})
+        if kwargs.get("dtype") in (torch.float32, torch.float64):
+            return result
+        return _narrow(result, halves)
+
+    return compute
+
+
+def _half_of(args: tuple[Any, ...]) -> torch.dtype | None:
+    """The half precision that the result has; None where torch would promote to a wider type."""
+    found = None
+    for a in args:
+        for t in a if isinstance(a, list | tuple) else (a,):
+            if isinstance(t, torch.Tensor) and t.is_floating_point():
+                if t.dtype in HALVES:
+                    if found is not None and found != t.dtype:
+                        return None
+                    found = t.dtype
+                elif t.dim():
+                    return None
+    return found
+
+
+def _wide(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.float() if value.dtype in HALVES else value
+    if isinstance(value, list | tuple):
+        return type(value)(_wide(v) for v in value)
+    return value
+
+
+def _narrow(value: Any, dtype: torch.dtype) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.to(dtype) if value.dtype == torch.float32 else value
+    if isinstance(value, list | tuple):
+        return type(value)(_narrow(v, dtype) for v in value)
+    return value
+
+
+def each(op: Any, mode: Callable[[], Any], *args: Any, **kwargs: Any) -> Any:
+    """A list operator, element by element, each dispatched again under the mode."""
+    schema = op._schema  # noqa: SLF001
+    name = schema.name.partition("::")[2].removeprefix("_foreach_")
+    in_place = name.endswith("_")
+    plain = name.removesuffix("_")
+    element = getattr(torch.ops.aten, ELEMENT.get(plain, plain) + ("_" if in_place else ""))
+    count = len(args[0]) if isinstance(args[0], list | tuple) else len(args[1])
+    listed = [str(a.type).startswith("List") for a in schema.arguments[: len(args)]]
+    results = []
+    with mode():
+        for i in range(count):
+            mine = [a[i] if is_list else a for a, is_list in zip(args, listed, strict=True)]
+            results.append(element(*mine, **{k: v[i] if isinstance(v, list | tuple) else v for k, v in kwargs.items()}))
+    return None if in_place else results
+
+
+def _has_float(values: Any) -> bool:
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            if value.is_floating_point() or value.is_complex():
+                return True
+        elif isinstance(value, torch.dtype):
+            if value.is_floating_point or value.is_complex:
+                return True
+        elif isinstance(value, list | tuple) and _has_float(value):
+            return True
+    return False
+
+
+def integers_first(op: Any, plan: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """The native operator where no operand is a float (integers are exact); the definition otherwise."""
+    if not _has_float(args) and not _has_float(kwargs.values()):
+        return op(*args, **kwargs)
+    return plan(*args, **kwargs)
+
+
+def integers_only(op: Any, refusal: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """The native operator on integers; refused on floats."""
+    return (refusal if _has_float(args) or _has_float(kwargs.values()) else op)(*args, **kwargs)
+
+
+@contextmanager
+def settings() -> Iterator[None]:
+    """Torch's own switches that would choose between operators: put in one position, and back afterwards."""
+    fast, order = mha.get_fastpath_enabled(), opt_einsum.enabled
+    mha.set_fastpath_enabled(False)
+    opt_einsum.enabled = False
+    try:
+        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+            yield
+    finally:
+        mha.set_fastpath_enabled(fast)
+        opt_einsum.enabled = order
