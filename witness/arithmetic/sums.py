@@ -15,9 +15,6 @@ import torch
 from witness.arithmetic import compiled
 from witness.arithmetic.kernels import sums as kernels
 
-LONG = 64
-"""Rows of at least so many numbers go to the compiled kernel."""
-
 
 def total(
     x: torch.Tensor, dims: int | Sequence[int] | None = None, keepdim: bool = False, *, owned: bool = False
@@ -37,8 +34,9 @@ def total(
     chosen = [dims] if isinstance(dims, int) else list(dims) if dims else list(range(rank))
     places = sorted({d % rank for d in chosen}, reverse=True) if rank else []
     for place in places:
-        x = _reduce(x, place, owned)
-        owned = True
+        reduced = _reduce(x, place, owned)
+        owned = owned or reduced is not x  # a dimension of size 1 leaves the caller's own tensor
+        x = reduced
     if not keepdim and places:
         x = x.reshape([size for place, size in enumerate(x.shape) if place not in places])
     return x if owned else x.clone()

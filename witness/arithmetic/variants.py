@@ -95,13 +95,34 @@ def each(op: Any, mode: Callable[[], Any], *args: Any, **kwargs: Any) -> Any:
     in_place = name.endswith("_")
     plain = name.removesuffix("_")
     element = getattr(torch.ops.aten, ELEMENT.get(plain, plain) + ("_" if in_place else ""))
-    count = len(args[0]) if isinstance(args[0], list | tuple) else len(args[1])
-    listed = [str(a.type).startswith("List") for a in schema.arguments[: len(args)]]
+    given = {a.name: v for a, v in zip(schema.arguments, args, strict=False)} | kwargs
+    count = next(
+        len(v)
+        for a in schema.arguments
+        if "Tensor[]" in str(a.type) or "List[Tensor]" in str(a.type)
+        for v in [given[a.name]]
+    )
+    positional, named = [], {}
+    for argument in schema.arguments:
+        if argument.name not in given:
+            continue
+        value = given[argument.name]
+        if plain in ("addcmul", "addcdiv") and argument.name in ("value", "scalars"):
+            # A tensor of scalars is read: the element takes numbers.
+            named["value"] = value.tolist() if isinstance(value, torch.Tensor) else value
+        elif argument.kwarg_only:
+            named[argument.name] = value
+        else:
+            positional.append(value)
+
+    def element_of(value: Any, i: int) -> Any:
+        return value[i] if isinstance(value, list | tuple) else value
+
     results = []
     with mode():
         for i in range(count):
-            mine = [a[i] if is_list else a for a, is_list in zip(args, listed, strict=True)]
-            results.append(element(*mine, **{k: v[i] if isinstance(v, list | tuple) else v for k, v in kwargs.items()}))
+            mine = [element_of(v, i) for v in positional]
+            results.append(element(*mine, **{k: element_of(v, i) for k, v in named.items()}))
     return None if in_place else results
 
 
