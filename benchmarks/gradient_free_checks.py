@@ -17,7 +17,7 @@ from protocol.keys import SigningKey
 from protocol.manifest import Manifest, Pieces, ProgramClaim, Seed, SourceFile
 from protocol.notes import Checkpoint
 from protocol.operations import OperationProbe
-from protocol.profile import NativeProfile, Threads
+from protocol.native_profile import NativeProfile, Threads
 from protocol.records import CheckpointEvent, FinalEvent, Fingerprint, InitRecord, StepRecord
 from protocol.schedule import Schedule
 

@@ -112,7 +112,7 @@ class Predicate(Struct, frozen=True):
         checks: their results.
         challenges: their results, in the order they were made.
         data: what was checked of corpus and ledgers.
-        profile: the numeric profile's name.
+        profile: the numeric profile's full name: `native`, or an exact arithmetic.
         seed_source: `own` or `registered`.
         notes: what a reader should know: NaN losses, declared faults, resumes...
         claims: what a *reproduced* verdict says.
@@ -386,5 +386,6 @@ def facts(evidence: Evidence) -> Mapping[str, Any]:
                 ],
             },
         },
+        "profile": p.profile,
         "bound_by": "statement" if p.statement is not None else "held",
     }

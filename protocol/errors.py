@@ -420,7 +420,7 @@ CODES: Mapping[str, Code] = MappingProxyType(
             "the exact profile has no definition for an operation of this program",
             "use what the message names instead, or record with --profile native",
         ),
-        # profile and operations (protocol.profile, protocol.operations, witness.profile, witness.operations)
+        # profile and operations (protocol.comparison, protocol.*profile, protocol.operations, witness.*profile)
         "compile-nondeterministic": _usage(
             "a compiled function is not the same from run to run without deterministic algorithms",
             "call torch.use_deterministic_algorithms(True) before the run, or do not compile",
@@ -438,6 +438,10 @@ CODES: Mapping[str, Code] = MappingProxyType(
             "bits cannot be demanded here: an operation is not covered by the probe",
             "replay on a machine whose profile lines all agree",
         ),
+        "outside-differs": _unknown(
+            "a divergence that may be this machine's: it differs in what no arithmetic defines",
+            "replay with the versions of torch, Python, numpy and libc that the evidence names",
+        ),
         "profile-differs": _unknown(
             "this machine differs from the recorded one in a line that decides bits",
             "replay on a machine where the named lines agree",
@@ -445,6 +449,11 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "profile-not-applicable": _unknown(
             "a line of the recorded profile cannot be applied in this process",
             "start the replay with the recorded environment and versions",
+        ),
+        "profile-unknown": _usage("there is no numeric profile of this name", "name one that the message lists"),
+        "subnormals-flushed": _usage(
+            "this process flushes subnormal numbers, which the exact profile keeps",
+            "call torch.set_flush_denormal(False), and load no library that was linked with -ffast-math",
         ),
     }
 )

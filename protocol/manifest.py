@@ -17,7 +17,7 @@ from protocol.keys import parse_vkey
 from protocol.ledger_claim import LedgerClaim
 from protocol.operations import OperationProbe
 from protocol.plain import MAX_DEPTH
-from protocol.profile import NativeProfile
+from protocol.profile import Profile
 from protocol.statetree import Pieces
 
 MAX_MANIFEST = 1 << 22
@@ -83,7 +83,8 @@ class Manifest(Struct, frozen=True, tag="manifest", tag_field="type"):
         probe_samples: samples of the fingerprint's probe batch; 0 when the program defines no probe.
         pieces: how states are cut.
         profile: numeric profile to re-apply at replay.
-        operations: operation probe: digests of the operations the run really uses.
+        operations: operation probe: digests of the operations the run really uses; empty where the profile defines
+            them.
         ledgers: what was built over the corpus for questions about inclusion and exclusion, by tier in order.
         ranks: processes that train together.
         reduction: how ranks' gradients are added; `none` for one rank.
@@ -101,7 +102,7 @@ class Manifest(Struct, frozen=True, tag="manifest", tag_field="type"):
     checkpoint_every: Count
     probe_samples: Count
     pieces: Pieces
-    profile: NativeProfile
+    profile: Profile
     operations: OperationProbe
     package: str
     ledgers: tuple[LedgerClaim, ...] = ()

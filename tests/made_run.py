@@ -14,9 +14,9 @@ from protocol.encoding import encode, f32, f64
 from protocol.keys import SigningKey
 from protocol.ledger_claim import LedgerClaim
 from protocol.manifest import Manifest, ProgramClaim, Seed, SourceFile
+from protocol.native_profile import NativeProfile, Threads
 from protocol.operations import OperationProbe
 from protocol.places import Places
-from protocol.profile import NativeProfile, Threads
 from protocol.records import CheckpointEvent, FaultEvent, FinalEvent, Fingerprint, InitRecord, StepRecord
 from protocol.schedule import Schedule
 from protocol.statetree import Pieces

@@ -10,9 +10,9 @@ from protocol.encoding import encode, f32
 from protocol.errors import ProtocolError
 from protocol.keys import SigningKey
 from protocol.manifest import Manifest, ProgramClaim, Seed, SourceFile
+from protocol.native_profile import NativeProfile, Threads
 from protocol.notes import Checkpoint, sign_head
 from protocol.operations import OperationProbe
-from protocol.profile import NativeProfile, Threads
 from protocol.proving import StatePending
 from protocol.records import CheckpointEvent, FinalEvent, Fingerprint, InitRecord, StepRecord
 from protocol.schedule import Schedule

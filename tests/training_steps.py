@@ -14,9 +14,9 @@ from torch.nn import functional
 
 from protocol.encoding import decode, encode
 from protocol.errors import WitnessError
+from protocol.native_profile import NativeProfile
 from protocol.operations import OperationProbe, operation_differences
-from protocol.profile import NativeProfile
-from witness import profile
+from witness import native_profile
 from witness.operations import OperationRecorder, build_probe
 
 
@@ -113,14 +113,14 @@ def main(action: str, folder: Path) -> None:
     found: dict[str, object] = {}
     optimizers = {name: run.optimizer for name, run in runs().items()}
     if action == "record":
-        profile.apply_recommended_switches()
-        (folder / "profile").write_bytes(encode(profile.capture(optimizers)))
+        native_profile.begin()
+        (folder / "profile").write_bytes(encode(native_profile.capture(optimizers)))
         (folder / "probe").write_bytes(encode(recorded().probe()))
         return
     claimed = decode((folder / "profile").read_bytes(), NativeProfile, limit=1 << 20)
     probe = decode((folder / "probe").read_bytes(), OperationProbe, limit=1 << 20)
-    found["apply"] = _failure(profile.apply, claimed)
-    found["compare"] = _failure(profile.compare, claimed, probe, optimizers)
+    found["apply"] = _failure(native_profile.apply, claimed)
+    found["compare"] = _failure(native_profile.compare, claimed, probe, optimizers)
     here = build_probe(probe.specs, repeats=1)
     found["differences"] = [difference.operation for difference in operation_differences(probe, here)]
     if action == "compare":

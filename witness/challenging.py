@@ -10,11 +10,11 @@ from collections.abc import Callable
 from typing import Any
 
 from protocol.checks import LogAudit
+from protocol.comparison import Comparison, require_attributable
 from protocol.corpus import assemble
 from protocol.errors import IncompleteError, ProtocolError, VerificationError, WitnessError
 from protocol.leaves import piece_count
 from protocol.opening import StateOpening
-from protocol.profile import Comparison, require_covered
 from protocol.records import StepRecord, parse_entry
 from protocol.required import Result
 from protocol.session import Challenge, probe_of, segment, whole_documents
@@ -80,7 +80,8 @@ class Challenger:
                     self._segment(challenge.step)
             except VerificationError as error:
                 if error.code in COMPUTED:  # a refusal, or something else opened, has nothing to do with this machine
-                    require_covered(self._comparison, self._audit.manifest.operations, self._replayer.traced)
+                    probe = self._audit.manifest.operations
+                    require_attributable(self._comparison, probe, self._replayer.traced, error)
                 raise
         except WitnessError as error:
             if isinstance(error, VerificationError | ProtocolError) and challenge.step:

@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
+from protocol.comparison import Value
 from protocol.encoding import encode
 from protocol.errors import UsageError
-from protocol.profile import Value
 
 _DEPTH = 6
 _LIBRARIES = ("torch", "numpy", "builtins", "typing", "collections", "protocol", "witness")

@@ -9,8 +9,9 @@ import re
 from collections.abc import Mapping
 from importlib import metadata
 
+from protocol.comparison import Value
 from protocol.errors import IncompleteError, UsageError
-from protocol.profile import NativeProfile, Value
+from protocol.native_profile import NativeProfile
 from witness.machine import cpu_features
 
 _COUNT = r"[1-9][0-9]{0,3}(,[1-9][0-9]{0,3})*"
@@ -123,6 +124,17 @@ def environment(profile: NativeProfile, base: Mapping[str, str] | None = None) -
     if VARIABLES["ATEN_CPU_CAPABILITY"].fullmatch(capability):
         chosen.setdefault("ATEN_CPU_CAPABILITY", capability)
     return chosen
+
+
+def own_environment() -> dict[str, str]:
+    """The environment for a process that replays where variables decide no bits: this machine's own.
+
+    What is not a known variable with a known value stays behind. The order of Python's sets is the one thing that a
+    variable can change and no arithmetic defines, so it is fixed.
+    """
+    known = {**VARIABLES, "WITNESS_KERNELS": re.compile("on|off")}
+    own = {name: os.environ[name] for name, form in known.items() if form.fullmatch(os.environ.get(name, ""))}
+    return own | {"PYTHONHASHSEED": "0"}
 
 
 def require_environment(profile: NativeProfile) -> None:

@@ -10,7 +10,7 @@ import hashlib
 import random
 import struct
 from collections.abc import Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -23,6 +23,7 @@ from protocol.errors import UsageError
 from protocol.records import Fingerprint
 from protocol.schedule import stream_seed
 from protocol.statetree import JSON, Entry
+from witness.profile import Arithmetic
 from witness.program import Program, State
 from witness.state import part, tensor_bytes
 from witness.switches import tell_compiler
@@ -56,10 +57,11 @@ def seed_everything(seed: bytes, step: int, rank: int, purpose: str) -> None:
     random.seed(words[24:])
 
 
-def build(program: Program, seed: bytes, rank: int = 0) -> State:
-    """The initial state: `Program.build` with generators seeded for step 0."""
-    seed_everything(seed, 0, rank, "init")
-    components = program.build()
+def build(program: Program, seed: bytes, rank: int = 0, *, arithmetic: Arithmetic = nullcontext) -> State:
+    """The initial state: `Program.build` with generators seeded for step 0, under the run's arithmetic."""
+    with arithmetic():
+        seed_everything(seed, 0, rank, "init")
+        components = program.build()
     tell_compiler()
     if not isinstance(components, Mapping) or not components:
         raise UsageError(
@@ -76,6 +78,8 @@ def run_step(
     samples: Sequence[bytes],
     probe_samples: Sequence[bytes],
     rank: int = 0,
+    *,
+    arithmetic: Arithmetic = nullcontext,
 ) -> Outcome:
     """Executes one step.
 
@@ -87,29 +91,32 @@ def run_step(
         samples: bytes of the samples drawn, in batch order.
         probe_samples: bytes of the probe's samples; empty for none.
         rank: of this process.
+        arithmetic: of the run's profile; everything that the step computes, fingerprint included, is computed in it.
 
     Raises:
-        UsageError: `program`, when the program breaks its contract.
+        UsageError: `program`, when the program breaks its contract; `exact-refused`, when it uses an operation that
+            the run's arithmetic does not define.
     """
-    state.step = step
-    hyperparameters = hyperparameter_forms(program, step)
-    parameters = list(_parameters(state))
-    for parameter in parameters:
-        parameter.grad = None
-    seed_everything(seed, step, rank, "batch")
-    batch = program.collate(samples)
-    batch_entries = flatten_batch(batch)
-    seed_everything(seed, step, rank, "step")
-    trace = _Trace(state)
-    with trace:
-        loss = program.step(state, batch)
-    value = _scalar_loss(loss, program)
-    fingerprint = Fingerprint(
-        loss=value,
-        gradient_norm=trace.gradient_norm(parameters),
-        update_norms=trace.update_norms(),
-        probe=_probe(program, state, seed, step, rank, probe_samples) if probe_samples else None,
-    )
+    with arithmetic():
+        state.step = step
+        hyperparameters = hyperparameter_forms(program, step)
+        parameters = list(_parameters(state))
+        for parameter in parameters:
+            parameter.grad = None
+        seed_everything(seed, step, rank, "batch")
+        batch = program.collate(samples)
+        batch_entries = flatten_batch(batch)
+        seed_everything(seed, step, rank, "step")
+        trace = _Trace(state)
+        with trace:
+            loss = program.step(state, batch)
+        value = _scalar_loss(loss, program)
+        fingerprint = Fingerprint(
+            loss=value,
+            gradient_norm=trace.gradient_norm(parameters),
+            update_norms=trace.update_norms(),
+            probe=_probe(program, state, seed, step, rank, probe_samples) if probe_samples else None,
+        )
     return Outcome(_float(value), fingerprint, batch_entries, hyperparameters)
 
 

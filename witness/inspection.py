@@ -59,10 +59,10 @@ only in the full form, `inspect(run, full=True)`.
 | `hyperparameters.last` | object of the last step's values |
 | `hyperparameters.changing` | names of those that are not the same at every step |
 | `hyperparameters.values` * | object of lists, one value for each step |
-| `profile.name` | of the numeric profile |
+| `profile.name` | full name of the numeric profile: `native`, or an exact arithmetic like `exact-14` |
 | `profile.summary` | a few lines for people |
 | `profile.lines` | object of all lines |
-| `operations.probed` | how many |
+| `operations.probed` | how many; 0 under an exact arithmetic, which defines them |
 | `operations.unprobed` | list of `operation`, `reason` |
 | `state.step` | of the newest kept state whose list of entries can be read; `state` is null when there is none |
 | `state.bytes` | in all |
@@ -90,10 +90,10 @@ from protocol.encoding import decode
 from protocol.errors import UsageError, WitnessError
 from protocol.manifest import Manifest
 from protocol.notes import open_head
-from protocol.profile import NativeProfile, lines
 from protocol.statetree import JSON, MAX_TABLE, Entry
 from witness.data.stored import INDEX, MAX_INDEX, StoredCorpus
 from witness.logreader import require_file
+from witness.profile_summary import summary
 from witness.readable import call_text, number, readable, split_arguments
 from witness.rundir import RunDir, trainer_key
 from witness.story import Progress, Story, read_story, same
@@ -140,7 +140,11 @@ def inspect(run: RunDir, *, full: bool = False, progress: Progress | None = None
             "gradient_norms": _summary(story.gradients, full),
             "update_norms": [_summary(norms, full) for norms in story.updates],
             "hyperparameters": _hyperparameters(story, full),
-            "profile": {"name": "native", "summary": _profile(manifest.profile), "lines": lines(manifest.profile)},
+            "profile": {
+                "name": manifest.profile.full_name,
+                "summary": summary(manifest.profile),
+                "lines": manifest.profile.lines(),
+            },
             "operations": {
                 "probed": len(manifest.operations.operations),
                 "unprobed": [{"operation": u.operation, "reason": u.reason} for u in manifest.operations.unprobed],
@@ -309,35 +313,6 @@ def _state(run: RunDir, story: Story) -> dict[str, Any] | None:
         tensors = sum(entry.dtype != JSON for entry in entries)
         return {"step": step, "bytes": size, "tensors": tensors, "scalars": len(entries) - tensors}
     return None
-
-
-def _profile(profile: NativeProfile) -> list[str]:
-    build, device, switches = profile.build, profile.device, profile.switches
-
-    def said(*names: str, of: dict[str, Any]) -> list[str]:
-        return [f"{name.rpartition('.')[2].replace('_', ' ')} {of[name]}" for name in names if of.get(name) is not None]
-
-    versions = said("torch", "python", "numpy", "mkl", "onednn", of=build)
-    machine = [str(device[name]) for name in ("cpu.name", "machine") if device.get(name) is not None]
-    machine += [f"vector class {device['cpu.capability']}"] if device.get("cpu.capability") else []
-    machine += [f"computes on {device['used']}"] if device.get("used") else []
-    levels: dict[Any, str] = {0: "not enforced", 1: "asked for", 2: "enforced"}
-    level = levels.get(switches.get("deterministic.algorithms"))
-    numeric = [f"deterministic algorithms {level}"] if level else []
-
-    numeric += said("float32_matmul_precision", "default.dtype", "compile", of=switches)
-    kept = {switches.get("subnormals.main"), switches.get("subnormals.pool")} - {None}
-    numeric += [f"subnormals {' and '.join(sorted(map(str, kept)))}"] if kept else []
-    chosen = sorted(f"{name}={value}" for name, value in profile.environment.items() if value is not None)
-    found = [
-        ", ".join(versions),
-        ", ".join(machine),
-        f"threads: {profile.threads.intra} within an operation, {profile.threads.inter} between operations",
-        ", ".join(numeric),
-        *(f"{use.name}: {use.kind} ({', '.join(sorted(set(use.implementations)))})" for use in profile.optimizers),
-        "environment: " + (" ".join(chosen) or "nothing set"),
-    ]
-    return [line for line in found if line]
 
 
 def _remarks(document: dict[str, Any]) -> list[str]:

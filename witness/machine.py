@@ -11,11 +11,11 @@ import platform
 import re
 import struct
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from protocol.profile import Value
+from protocol.comparison import Value
 
 if TYPE_CHECKING:
     import torch
@@ -53,6 +53,19 @@ def cpu_features() -> frozenset[str]:
     info = _cpuinfo()
     words = (info.get("flags") or info.get("Features") or "").split()
     return frozenset(word for word in words if _FEATURES.fullmatch(word))
+
+
+def devices(reachable: Mapping[str, Any]) -> Iterator["torch.device"]:
+    """The devices of tensors, and of the tensors in modules and optimisers."""
+    import torch
+
+    for value in reachable.values():
+        if isinstance(value, torch.nn.Module):
+            yield from (tensor.device for tensor in (*value.parameters(), *value.buffers()))
+        elif isinstance(value, torch.optim.Optimizer):
+            yield from (tensor.device for group in value.param_groups for tensor in group["params"])
+        elif isinstance(value, torch.Tensor):
+            yield value.device
 
 
 def gpu(devices: Iterable["torch.device"]) -> dict[str, Value]:

@@ -1,122 +1,88 @@
-"""The numeric profile of this process: recommend, capture, apply, compare.
+"""The numeric profile of this process, whichever sort a run has: begin, capture, apply, compare, compute under it.
 
-A run is recorded under `recommended_environment`, because libraries read their variables once, at start. The recorded
-profile travels in the manifest. A replay then goes: start a process with `environment(profile)`; in it, before anything
-else, `apply(profile)`; build the program; `compare(...)`; replay. Each step raises `IncompleteError` naming the line or
+To record: `begin(name)`; try the program; `capture(name, ...)`, which goes into the manifest. To replay: start a
+process with `environment(profile)`; in it, before anything else, `apply(profile)`; build the program; `compare(...)`;
+replay. Whatever computes does so inside `arithmetic(profile)()`. Each step raises `IncompleteError` naming the line or
 the operation that stands in the way.
 
-Importing this module does not import torch, so that whoever starts processes can use it.
+Importing this module imports neither torch nor the exact arithmetic, so that whoever starts processes can use it.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from protocol.profile import (
-    Comparison,
-    NativeProfile,
-    OperationProbe,
-    OptimizerUse,
-    Threads,
-    differences,
-    require_comparable,
-    require_lines,
-)
-from witness import machine
-from witness.environment import (
-    environment,
-    inapplicable,
-    read_environment,
-    recommended_environment,
-    require_environment,
-)
+from protocol.comparison import Comparison
+from protocol.exact_profile import ExactProfile, require_known
+from protocol.operations import OperationProbe
+from protocol.profile import NATIVE, Profile
+from witness import environment as variables
+from witness import exact_profile, native_profile
 
 if TYPE_CHECKING:
-    import torch
     from torch.optim import Optimizer
 
-__all__ = [
-    "apply",
-    "apply_recommended_switches",
-    "capture",
-    "compare",
-    "environment",
-    "optimizer_use",
-    "recommended_environment",
-]
+    from witness.operations import OperationRecorder
+
+Arithmetic: TypeAlias = Callable[[], AbstractContextManager[Any]]
+"""Makes the context in which a run's steps compute."""
+
+DEFAULT = NATIVE
+"""The profile of a run whose trainer names none."""
 
 
-def apply_recommended_switches() -> None:
-    """Sets, at the start of a run, the switches under which torch can be replayed at all.
+def begin(name: str) -> None:
+    """Makes this process ready to record.
 
-    Afterwards an operation that has no deterministic implementation raises an error that names it.
+    Args:
+        name: full name of the profile.
+
+    Raises:
+        UsageError: `subnormals-flushed`.
+        IncompleteError: `arithmetic-unproven`.
     """
-    from witness import switches
+    if name == NATIVE:
+        native_profile.begin()
+    else:
+        exact_profile.begin()
 
-    switches.set_recommended()
 
-
-def capture(optimizers: Mapping[str, "Optimizer"], reachable: Mapping[str, Any] | None = None) -> NativeProfile:
+def capture(name: str, optimizers: Mapping[str, "Optimizer"], reachable: Mapping[str, Any] | None = None) -> Profile:
     """The profile of this process as it is now, for the manifest.
 
     Args:
+        name: full name of the profile.
         optimizers: the run's optimisers by their names in the training state.
-        reachable: what the steps use (modules, the program), by name; searched for compiled functions and for devices.
+        reachable: what else the steps use (modules, the program), by name.
 
     Raises:
-        UsageError: `compile-nondeterministic`, or `environment-variable` for a value that no replayer could be given.
+        UsageError: `compile-nondeterministic`, `environment-variable`, `exact-refused`.
     """
-    import torch
-
-    from witness import compiled, switches
-
-    reachable = {**(reachable or {}), **optimizers}
-    return NativeProfile(
-        build=machine.build(),
-        device={**machine.cpu(), **machine.gpu(_devices(reachable)), "cpu.capability": _capability()},
-        environment=read_environment(),
-        switches={**switches.read_switches(), **compiled.compile_lines(reachable)},
-        threads=Threads(torch.get_num_threads(), torch.get_num_interop_threads()),
-        optimizers=tuple(optimizer_use(name, optimizers[name]) for name in sorted(optimizers)),
-    )
+    if name == NATIVE:
+        return native_profile.capture(optimizers, reachable)
+    return exact_profile.capture(name, {**(reachable or {}), **optimizers})
 
 
-def apply(profile: NativeProfile) -> None:
+def apply(profile: Profile) -> None:
     """Applies a recorded profile inside the process that is to replay, before anything else uses torch.
-
-    Args:
-        profile: from the manifest.
 
     Raises:
         IncompleteError: `profile-not-applicable`, naming the line that cannot be applied here.
     """
-    import torch
-
-    from witness import switches
-
-    require_environment(profile)
-    threads = profile.threads
-    if torch.get_num_interop_threads() != threads.inter:
-        try:
-            torch.set_num_interop_threads(threads.inter)
-        except RuntimeError:
-            reason = "parallel work has started: apply the profile first"
-            raise inapplicable("threads.inter", threads.inter, torch.get_num_interop_threads(), reason) from None
-    if torch.get_num_threads() != threads.intra:
-        torch.set_num_threads(threads.intra)
-    if torch.get_num_threads() != threads.intra:
-        raise inapplicable("threads.intra", threads.intra, torch.get_num_threads(), "")
-    switches.apply_switches(profile.switches)
+    if isinstance(profile, ExactProfile):
+        exact_profile.apply(profile)
+    else:
+        native_profile.apply(profile)
 
 
 def compare(
-    recorded: NativeProfile,
+    recorded: Profile,
     probe: OperationProbe,
     optimizers: Mapping[str, "Optimizer"],
     reachable: Mapping[str, Any] | None = None,
 ) -> Comparison:
     """Decides, in the replaying process and before any replay, whether the recorded bits may be demanded here.
-
-    Lines come first: where they block, nothing of the stranger's list is run.
 
     Args:
         recorded: the manifest's profile, already applied.
@@ -125,56 +91,42 @@ def compare(
         reachable: as for `capture`.
 
     Raises:
-        IncompleteError: `profile-differs`, `operation-differs` or `operation-unprobed`.
+        IncompleteError: `profile-differs`, `operation-differs`, `operation-unprobed`, `arithmetic-unproven`.
         ProtocolError: `operation-refused`.
     """
-    here = capture(optimizers, reachable)
-    require_lines(differences(recorded, here))
-    from witness.operations import build_probe
-
-    return require_comparable(recorded, here, probe, build_probe(probe.specs, repeats=1))
+    if isinstance(recorded, ExactProfile):
+        return exact_profile.compare(recorded, optimizers, reachable or {})
+    return native_profile.compare(recorded, probe, optimizers, reachable)
 
 
-def optimizer_use(name: str, optimizer: "Optimizer") -> OptimizerUse:
-    """Which algorithm an optimiser really uses for each of its parameter groups.
+def arithmetic(profile: Profile) -> Arithmetic:
+    """What makes the context in which a run's steps compute."""
+    if isinstance(profile, ExactProfile):
+        return partial(exact_profile.arithmetic, profile.arithmetic)
+    return nullcontext
 
-    What was asked for does not say it: left alone, torch decides by device, dtype and class.
+
+def operation_recorder(profile: Profile) -> "AbstractContextManager[OperationRecorder | None]":
+    """What watches a step for the operations that it uses; nothing where no operation can differ."""
+    if isinstance(profile, ExactProfile):
+        return nullcontext()
+    from witness.operations import OperationRecorder
+
+    return OperationRecorder()
+
+
+def environment(profile: Profile) -> dict[str, str]:
+    """The environment for a process that replays under a recorded profile.
+
+    Raises:
+        IncompleteError: `profile-not-applicable`.
     """
-    kind = type(optimizer)
-    groups = tuple(_implementation(group) for group in optimizer.param_groups)
-    return OptimizerUse(name, f"{kind.__module__}.{kind.__qualname__}", groups or ("own",))
+    if isinstance(profile, ExactProfile):
+        require_known(profile)
+        return variables.own_environment()
+    return variables.environment(profile)
 
 
-def _implementation(group: Mapping[str, Any]) -> Any:
-    import torch
-    from torch.optim.optimizer import _default_to_fused_or_foreach
-
-    if "foreach" not in group:
-        return "own"
-    if group.get("fused"):
-        return "fused"
-    if group["foreach"] is None and group.get("fused") is None:
-        _, foreach = _default_to_fused_or_foreach(group["params"], bool(group.get("differentiable")), use_fused=False)
-        # A tensor as learning rate without `capturable` keeps torch from choosing foreach by itself.
-        foreach = foreach and not (isinstance(group.get("lr"), torch.Tensor) and not group.get("capturable"))
-    else:
-        foreach = bool(group["foreach"])
-    return "foreach" if foreach else "loop"
-
-
-def _devices(reachable: Mapping[str, Any]) -> Iterable["torch.device"]:
-    import torch
-
-    for value in reachable.values():
-        if isinstance(value, torch.nn.Module):
-            yield from (tensor.device for tensor in (*value.parameters(), *value.buffers()))
-        elif isinstance(value, torch.optim.Optimizer):
-            yield from (tensor.device for group in value.param_groups for tensor in group["params"])
-        elif isinstance(value, torch.Tensor):
-            yield value.device
-
-
-def _capability() -> str:
-    import torch
-
-    return str(torch.backends.cpu.get_cpu_capability())
+def preloads(profile: Profile) -> tuple[str, ...]:
+    """Modules that a process which replays imports before anything else."""
+    return (exact_profile.MODE,) if isinstance(profile, ExactProfile) else ()

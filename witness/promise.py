@@ -17,10 +17,10 @@ from protocol.ledger_claim import LedgerClaim
 from protocol.manifest import Manifest, ProgramClaim, Seed
 from protocol.operations import OperationProbe
 from protocol.places import Places
-from protocol.profile import NativeProfile
+from protocol.profile import Profile, full_name
 from protocol.schedule import Schedule
 from protocol.statetree import Pieces
-from witness import ledgers, source
+from witness import ledgers, profile, source
 from witness.data import Corpus
 from witness.program import Program, plain_arguments
 
@@ -38,6 +38,7 @@ class Settings:
         pieces: bytes of a state piece.
         ledgers: tiers of the ledgers over the corpus; `default` stands for every tier of documents that this Python can
             compute, or raw bytes alone where a document is too large for the others.
+        profile: numeric profile: `native`, `exact`, or an arithmetic by its full name.
     """
 
     steps: int | None = None
@@ -47,6 +48,7 @@ class Settings:
     commit_every: int = 1
     pieces: int | None = None
     ledgers: Sequence[str] = ("default",)
+    profile: str = profile.DEFAULT
 
 
 class Promise:
@@ -58,11 +60,13 @@ class Promise:
         settings: of the caller.
 
     Raises:
-        UsageError: `empty-corpus`, `schedule`, `program-source-missing`, `unencodable`, `ledger-tier`.
+        UsageError: `empty-corpus`, `schedule`, `program-source-missing`, `unencodable`, `ledger-tier`,
+            `profile-unknown`.
     """
 
     def __init__(self, program: Program, corpus: Corpus, settings: Settings) -> None:
         self.corpus = corpus
+        self.profile = full_name(settings.profile)
         self.steps = settings.steps if settings.steps is not None else program.steps
         self.batch_size = settings.batch_size if settings.batch_size is not None else program.batch_size
         self.commit_every = max(1, settings.commit_every)
@@ -79,7 +83,7 @@ class Promise:
         ]
         self.ledgers: list[tuple[LedgerClaim, Places]] = ledgers.commit(corpus, tiers)
 
-    def manifest(self, key: PublicKey, numeric: NativeProfile, operations: OperationProbe) -> Manifest:
+    def manifest(self, key: PublicKey, numeric: Profile, operations: OperationProbe) -> Manifest:
         """The manifest, for a key and a machine."""
         return Manifest(
             key=key.vkey,

@@ -4,10 +4,11 @@
         for batch in run:
             loss = run.step(batch)
 
-Before step 1 the program is tried twice on scratch copies: one step under the operation recorder (which operations,
-shapes and dtypes does it really use?), and after the second real step, that step once more from the restored state. A
-program that keeps state where the census cannot see it, or draws from somewhere else than its seeds, is refused there
-and then, by the name of the tensor that differs, instead of failing an honest run's verification weeks later.
+Before step 1 the program is tried twice on scratch copies: one step (which the operation recorder watches under the
+native profile: which operations, shapes and dtypes does it really use?), and after the second real step, that step once
+more from the restored state. A program that keeps state where the census cannot see it, or draws from somewhere else
+than its seeds, is refused there and then, by the name of the tensor that differs, instead of failing an honest run's
+verification weeks later.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from protocol.errors import IncompleteError, UsageError, WitnessError
 from protocol.keys import SigningKey
 from protocol.manifest import Manifest, validate
 from protocol.operations import OperationProbe
+from protocol.profile import NATIVE, full_name
 from protocol.records import (
     AfterManifest,
     CheckpointEvent,
@@ -39,14 +41,14 @@ from protocol.records import (
 )
 from protocol.schedule import Schedule, probe_indices
 from protocol.statetree import Entry, Table, first_difference
-from witness import keys, profile, source
+from witness import keys, source
+from witness import profile as numeric
 from witness.data import Corpus, open_corpus, open_stored, store
 from witness.execute import Outcome, build, run_step
 from witness.hashing import hash_state
 from witness.history import require_unbroken
 from witness.ledgers import store as store_ledgers
 from witness.logstore import LogStore
-from witness.operations import OperationRecorder
 from witness.program import Program, State, instantiate, plain_arguments
 from witness.promise import Promise, Settings
 from witness.restore import restore
@@ -85,6 +87,7 @@ def record(
     commit_every: int = 1,
     pieces: int | None = None,
     ledgers: Sequence[str] = ("default",),
+    profile: str | None = None,
     resume: bool = False,
 ) -> Recorder:
     """Starts recording a run, or continues one.
@@ -101,16 +104,18 @@ def record(
         commit_every: commit the state root every so many steps.
         pieces: bytes of a state piece, a power of two from 4 KiB to 1 MiB.
         ledgers: tiers of the ledgers over the corpus (`default`: raw bytes, and normalised text where this Python can).
+        profile: numeric profile: `native` (torch's own arithmetic, replayed on machines like this one), `exact`
+            (defined arithmetic, replayed anywhere) or `exact-14`, `exact-18`; None for `witness.profile.DEFAULT`.
         resume: continue the run in `folder`; everything else must be as it was.
 
     Raises:
         UsageError: `run-exists`, `run-missing`, `run-locked`, `empty-corpus`, `unbound-state`, `not-self-contained`,
-            ...
+            `profile-unknown`, `exact-refused`, ...
+        IncompleteError: `arithmetic-unproven`.
     """
     source.stop_when_loading()
-    profile.apply_recommended_switches()
     if resume:
-        return Recorder.resume(Path(folder), program, key)
+        return Recorder.resume(Path(folder), program, key, profile=profile)
     return Recorder.begin(
         Path(folder),
         program,
@@ -123,6 +128,7 @@ def record(
         commit_every=commit_every,
         pieces=pieces,
         ledgers=ledgers,
+        profile=profile,
     )
 
 
@@ -152,6 +158,7 @@ class Recorder:
         self._broken = False
         self._finished = False
         self._schedule: Schedule
+        self._arithmetic: numeric.Arithmetic
 
     @property
     def last_root(self) -> bytes:
@@ -175,12 +182,15 @@ class Recorder:
         commit_every: int,
         pieces: int | None,
         ledgers: Sequence[str] = ("default",),
+        profile: str | None = None,
     ) -> Self:
         """Starts a new run; see `record`."""
         signer = _signer(key)
         corpus = open_corpus(data, program.packing()) if data is not None else program.default_data()
-        settings = Settings(steps, batch_size, seed, checkpoint_every, commit_every, pieces, ledgers)
+        chosen = profile or numeric.DEFAULT
+        settings = Settings(steps, batch_size, seed, checkpoint_every, commit_every, pieces, ledgers, chosen)
         promise = cls.promise(program, corpus, settings)  # whatever is wrong is found before anything is written
+        numeric.begin(promise.profile)
         run = RunDir.create(folder)
         made = signer is None
         if signer is None:
@@ -201,14 +211,16 @@ class Recorder:
 
     def start(self, promise: Promise) -> None:
         """Tries one step on a scratch copy, then commits to the manifest and the initial state."""
-        self._use(promise.manifest(self.key.public, profile.capture({}), OperationProbe()))
+        self._use(promise.manifest(self.key.public, numeric.capture(promise.profile, {}), OperationProbe()))
         validate(self.manifest)
-        with OperationRecorder() as operations:
+        with numeric.operation_recorder(self.manifest.profile) as operations:
             scratch, state = self._scratch()
             self._previous_root = self._table(Census(scratch, state)).root
             self._execute(scratch, state, 1)
         self._first_root = self._table(Census(scratch, state))
-        self._use(promise.manifest(self.key.public, profile.capture(*_parts(scratch, state)), operations.probe()))
+        captured = numeric.capture(promise.profile, *_parts(scratch, state))
+        probe = operations.probe() if operations is not None else OperationProbe()
+        self._use(promise.manifest(self.key.public, captured, probe))
         del scratch, state
         self.run.write_program(promise.files)
         store(self.corpus, self.run.corpus)
@@ -231,10 +243,14 @@ class Recorder:
         self._previous_root = table.root
 
     def _initial_state(self) -> State:
-        return build(self.program, self._seed)
+        return self._build(self.program)
+
+    def _build(self, program: Program) -> State:
+        return build(program, self._seed, arithmetic=self._arithmetic)
 
     def _use(self, manifest: Manifest) -> None:
         self.manifest = manifest
+        self._arithmetic = numeric.arithmetic(manifest.profile)
         self._seed = bytes.fromhex(manifest.seed.value)
         self._schedule = Schedule(self._seed, self.corpus.documents.samples, manifest.batch_size)
 
@@ -242,12 +258,14 @@ class Recorder:
         """A second copy of the program, made as a replayer makes it, with its initial state."""
         namespace = vars(sys.modules[type(self.program).__module__])
         program = instantiate(type(self.program), namespace, self.manifest.program.arguments)
-        return program, build(program, self._seed)
+        return program, self._build(program)
 
     # -- resuming ---------------------------------------------------------------------------------
 
     @classmethod
-    def resume(cls, path: Path, program: Program, key: SigningKey | str | Path | None) -> Self:
+    def resume(
+        cls, path: Path, program: Program, key: SigningKey | str | Path | None, *, profile: str | None = None
+    ) -> Self:
         """Continues a run after a stop or a kill, from its newest whole checkpoint.
 
         Steps that were recorded after that checkpoint are executed again and must come out as recorded.
@@ -263,7 +281,7 @@ class Recorder:
             undo.callback(recorder._release)
             recorder.log = run.log()
             manifest, entries = read_log(recorder.log)
-            recorder._check_same(manifest)
+            recorder._check_same(manifest, profile)
             recorder.corpus.check()  # whoever records on from altered data could never be replayed
             recorder._use(manifest)
             require_unbroken(run, recorder.log, manifest, recorder.corpus.documents)
@@ -277,10 +295,10 @@ class Recorder:
             self._close_finished(final)
             return
         try:
-            profile.apply(self.manifest.profile)
+            numeric.apply(self.manifest.profile)
             self.state = self._initial_state()
             optimizers, reachable = _parts(self.program, self.state)
-            profile.compare(self.manifest.profile, self.manifest.operations, optimizers, reachable)
+            numeric.compare(self.manifest.profile, self.manifest.operations, optimizers, reachable)
         except IncompleteError as error:
             raise UsageError(
                 "resume-diverged", f"this process does not give the recorded bits: {error}", evidence=error.evidence
@@ -298,7 +316,7 @@ class Recorder:
         self._finished = True
         self.run.sign_head(self.log, self.manifest.origin, self.key)
 
-    def _check_same(self, manifest: Manifest) -> None:
+    def _check_same(self, manifest: Manifest, profile: str | None) -> None:
         claim, _ = source.collect(type(self.program))
         pairs = {
             "program files": (claim.files, manifest.program.files),
@@ -306,13 +324,16 @@ class Recorder:
             "program arguments": (encode(plain_arguments(self.program)), encode(manifest.program.arguments)),
             "corpus": (self.corpus.claim().root, manifest.corpus.root),
             "key": (self.key.public.vkey, manifest.key),
+            "profile": (full_name(profile) if profile else manifest.profile.full_name, manifest.profile.full_name),
         }
         for name, (now, then) in pairs.items():
             if now != then:
                 raise UsageError(
                     "resume-mismatch",
-                    f"the {name} differ from what the manifest of {self.run.path} promises",
-                    next_action="continue with the program, data and key the run was started with, or record a new run",
+                    f"{name}: not what the manifest of {self.run.path} promises",
+                    next_action=(
+                        "continue with the program, data, key and profile the run was started with, or record a new run"
+                    ),
                 )
 
     def _continue(self, entries: list[AfterManifest]) -> None:
@@ -347,6 +368,8 @@ class Recorder:
                     evidence={"step": step, "fields": fields},
                     next_action=(
                         "resume with the environment of the manifest's profile (`witness train --resume` sets it)"
+                        if self.manifest.profile.full_name == NATIVE
+                        else "resume with the versions of torch, Python and numpy that the manifest names"
                     ),
                 )
         if last and self.manifest.keeps(last) and not _announced(entries, last):
@@ -433,7 +456,9 @@ class Recorder:
         probe = probe_indices(
             self._seed, step, self._previous_root, self.corpus.documents.samples, self.manifest.probe_samples
         )
-        return run_step(program, state, step, self._seed, samples, self.corpus.samples(probe)), indices
+        probe_samples = self.corpus.samples(probe)
+        made = run_step(program, state, step, self._seed, samples, probe_samples, arithmetic=self._arithmetic)
+        return made, indices
 
     def _check_self_contained(self, step: int, table: Table) -> None:
         """Compares step 1 with the scratch copy's, and step 2 with its repetition from the restored state."""

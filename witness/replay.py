@@ -16,16 +16,15 @@ from typing import Any, Self
 
 from msgspec import structs
 
+from protocol.comparison import Comparison
 from protocol.encoding import decode, encode
 from protocol.errors import CODES, IncompleteError, ProtocolError, VerificationError
 from protocol.manifest import Manifest
 from protocol.messages import join_entries
 from protocol.operations import OperationSpec
-from protocol.profile import Comparison
 from protocol.records import Fingerprint
 from protocol.statetree import Entry, Table
-from witness import sandbox
-from witness.environment import environment
+from witness import profile, sandbox
 from witness.hashing import hash_state
 from witness.statefile import parse_state, write_state
 from witness.worker_files import Job, Shown, Trouble
@@ -67,7 +66,7 @@ class Replayer:
     """Executes parts of one run in the sandbox; a context manager.
 
     Args:
-        manifest: of the run; its profile's environment is what the sandbox starts with.
+        manifest: of the run; its profile says in which environment the sandbox starts.
         program: folder with the program's files, checked against the manifest; None for a reference program.
         limits: of each job.
     """
@@ -78,11 +77,11 @@ class Replayer:
         self._work = TemporaryDirectory(prefix="witness-replay-", ignore_cleanup_errors=True)
         self._limits = limits or sandbox.Limits()
         self._sandbox = sandbox.Sandbox(
-            environment=environment(manifest.profile),
+            environment=profile.environment(manifest.profile),
             readable=[self._program] if self._program else [],
             limits=self._limits,
             # The first optimiser of a process imports torch._dynamo, which takes longer than most steps.
-            preload=("torch", "torch._dynamo", "witness.worker"),
+            preload=("torch", "torch._dynamo", "witness.worker", *profile.preloads(manifest.profile)),
         )
         self._count = 0
         self.seconds: list[float] = []
@@ -262,6 +261,8 @@ def _trouble(found: Trouble) -> Exception:
 
 INCOMPLETE_CODES = frozenset(
     {
+        "arithmetic-unproven",
+        "exact-refused",  # another torch asks for other operations
         "profile-not-applicable",
         "profile-differs",
         "operation-differs",

@@ -12,8 +12,8 @@ import torch
 from torch.backends import cuda, cudnn, mha, mkldnn, nnpack, opt_einsum
 from torch.utils import deterministic as _deterministic
 
+from protocol.comparison import Value
 from protocol.errors import IncompleteError
-from protocol.profile import Value
 
 deterministic: Any = _deterministic
 GRAIN = 65536
@@ -51,20 +51,25 @@ def apply_switches(recorded: Mapping[str, Value]) -> None:
     Raises:
         IncompleteError: `profile-not-applicable`, naming the first row that this process cannot be given.
     """
-    table = _table()
     recorded = {name: value for name, value in recorded.items() if not name.startswith("compile")}
     _apply_subnormals(recorded.get("subnormals.main"), recorded.get("subnormals.pool"))
-    for name, switch in table.items():
-        wanted = recorded.get(name)
-        if name in recorded and not _same(switch.read(), wanted):
-            try:
-                switch.write(wanted)
-            except (RuntimeError, ValueError, TypeError, KeyError, AttributeError, AssertionError) as error:
-                raise _inapplicable(name, wanted, switch.read(), str(error).partition("\n")[0][:160]) from None
-    here = read_switches()
-    for name in sorted(recorded.keys() | here.keys()):
-        if not _same(here.get(name), recorded.get(name)):
-            raise _inapplicable(name, recorded.get(name), here.get(name), "")
+    _write(recorded, _table())
+    _require(recorded, read_switches())
+
+
+def read_defaults() -> dict[str, Value]:
+    """The rows that change which operations a program asks for, not how they are computed: default dtype, autocast."""
+    return {name: switch.read() for name, switch in _default_rows()}
+
+
+def apply_defaults(recorded: Mapping[str, Value]) -> None:
+    """Sets every recorded row of `read_defaults` and reads all of them back.
+
+    Raises:
+        IncompleteError: `profile-not-applicable`, naming the first row that this process cannot be given.
+    """
+    _write(recorded, dict(_default_rows()))
+    _require(recorded, read_defaults())
 
 
 def set_recommended() -> None:
@@ -112,6 +117,22 @@ def _apply_subnormals(main: Value, pool: Value) -> None:
         torch.set_flush_denormal(main == "flushed")
 
 
+def _write(recorded: Mapping[str, Value], table: Mapping[str, Switch]) -> None:
+    for name, switch in table.items():
+        wanted = recorded.get(name)
+        if name in recorded and not _same(switch.read(), wanted):
+            try:
+                switch.write(wanted)
+            except (RuntimeError, ValueError, TypeError, KeyError, AttributeError, AssertionError) as error:
+                raise _inapplicable(name, wanted, switch.read(), str(error).partition("\n")[0][:160]) from None
+
+
+def _require(recorded: Mapping[str, Value], here: Mapping[str, Value]) -> None:
+    for name in sorted(recorded.keys() | here.keys()):
+        if not _same(here.get(name), recorded.get(name)):
+            raise _inapplicable(name, recorded.get(name), here.get(name), "")
+
+
 def _same(left: Value, right: Value) -> bool:
     return left == right and type(left) is type(right)
 
@@ -126,7 +147,7 @@ def _inapplicable(name: str, recorded: Value, here: Value, reason: str) -> Incom
 
 def _table() -> dict[str, Switch]:
     """The rows that this torch has, in the order in which they must be written."""
-    return dict((*_library_rows(), *_precision_rows(), *_attention_rows(), *_default_rows()))
+    return dict((*_library_rows(), *_precision_rows(), *_attention_rows(), *_device_rows(), *_default_rows()))
 
 
 def _library_rows() -> Iterator[tuple[str, Switch]]:
@@ -174,12 +195,15 @@ def _attention_rows() -> Iterator[tuple[str, Switch]]:
     yield "mha.fastpath", Switch(mha.get_fastpath_enabled, mha.set_fastpath_enabled)
 
 
+def _device_rows() -> Iterator[tuple[str, Switch]]:
+    yield "default.device", Switch(lambda: str(torch.get_default_device()), torch.set_default_device)
+
+
 def _default_rows() -> Iterator[tuple[str, Switch]]:
     yield (
         "default.dtype",
         Switch(lambda: _text(torch.get_default_dtype()), lambda v: torch.set_default_dtype(_FLOATS[v])),
     )
-    yield "default.device", Switch(lambda: str(torch.get_default_device()), torch.set_default_device)
     yield "autocast.cache", Switch(torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled)
     for device in ("cpu", "cuda"):
         yield f"autocast.{device}", _autocast_enabled(device)

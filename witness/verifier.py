@@ -18,13 +18,13 @@ from tempfile import TemporaryDirectory
 import witness
 from protocol import checks, soundness
 from protocol.certificate import CLAIMS, NOT_CLAIMED, DataReport, Exclusion, Predicate, sign_certificate
+from protocol.comparison import Comparison, require_attributable
 from protocol.errors import IncompleteError, ProtocolError, VerificationError, WitnessError
 from protocol.keys import SigningKey
 from protocol.ledger_claim import RAW
 from protocol.manifest import Manifest
 from protocol.messages import Policy
 from protocol.places import raw_places
-from protocol.profile import Comparison
 from protocol.required import CHECKS, ChallengeResult, CheckResult, Result, assess, draw_count, verdict_of
 from protocol.verifying import MAX_LISTED, VerifierSession
 from witness import source
@@ -130,8 +130,8 @@ class Verification:
                 # 4. can this machine be held to the recorded bits?
                 self.listener.stage("comparing this machine with the run's numeric profile")
                 comparison = replayer.compare()
-                self.notes += [f"profile: {difference.text()}" for difference in comparison.notes]
-                self._check_hyperparameters(replayer)
+                self.notes += comparison.remarks()
+                self._check_hyperparameters(manifest, replayer, comparison)
                 # 5. reveal, and 6. replay
                 self._challenge(ask, replayer, comparison, records)
         except WitnessError as error:
@@ -209,13 +209,17 @@ class Verification:
         folder.mkdir()
         return lay_out(program, files, folder)
 
-    def _check_hyperparameters(self, replayer: Replayer) -> None:
+    def _check_hyperparameters(self, manifest: Manifest, replayer: Replayer, comparison: Comparison) -> None:
         audit = self._audit()
         self.listener.stage("computing the hyperparameters of every step")
         try:
             for first in range(1, audit.steps + 1, ROWS):
                 last = min(first + ROWS - 1, audit.steps)
-                checks.check_hyperparameters(audit, first, replayer.hyperparameters(first, last))
+                try:
+                    checks.check_hyperparameters(audit, first, replayer.hyperparameters(first, last))
+                except VerificationError as error:
+                    require_attributable(comparison, manifest.operations, (), error)
+                    raise
                 self.listener.advance(last, audit.steps)
             self.checked[REPLAY_CHECK] = Result("reproduced")
         except WitnessError as error:
@@ -308,7 +312,7 @@ class Verification:
                 checked=len(self.documents),
                 exclusion=self.exclusion,
             ),
-            profile="native",
+            profile=manifest.profile.full_name,
             seed_source=manifest.seed.source,
             notes=tuple(note[:4000] for note in [*run_notes(audit, manifest), *self.notes]),
             claims=CLAIMS,

@@ -20,7 +20,6 @@ from protocol.manifest import Manifest, parse_manifest
 from protocol.messages import split_entries
 from witness import profile, source
 from witness.execute import build, hyperparameter_forms, run_step
-from witness.operations import OperationRecorder
 from witness.program import Program, State, instantiate
 from witness.restore import restore
 from witness.state import Census
@@ -36,7 +35,7 @@ def main(folder: Path) -> None:
         profile.apply(manifest.profile)
         program = load_program(manifest, Path(job.program) if job.program else None)
         act = {"compare": _compare, "hyperparameters": _hyperparameters, "init": _init, "steps": _steps}[job.kind]
-        with OperationRecorder() if job.trace else nullcontext() as operations:
+        with profile.operation_recorder(manifest.profile) if job.trace else nullcontext() as operations:
             act(folder, manifest, job, program)
         if operations is not None:
             (folder / "operations").write_bytes(encode(operations.specs))
@@ -68,7 +67,7 @@ def load_program(manifest: Manifest, folder: Path | None) -> Program:
 
 
 def _build(manifest: Manifest, program: Program) -> State:
-    return build(program, bytes.fromhex(manifest.seed.value))
+    return build(program, bytes.fromhex(manifest.seed.value), arithmetic=profile.arithmetic(manifest.profile))
 
 
 def _compare(folder: Path, manifest: Manifest, job: Job, program: Program) -> None:
@@ -80,8 +79,8 @@ def _compare(folder: Path, manifest: Manifest, job: Job, program: Program) -> No
 
 
 def _hyperparameters(folder: Path, manifest: Manifest, job: Job, program: Program) -> None:
-    del manifest
-    rows = [hyperparameter_forms(program, step) for step in range(job.first, job.last + 1)]
+    with profile.arithmetic(manifest.profile)():
+        rows = [hyperparameter_forms(program, step) for step in range(job.first, job.last + 1)]
     (folder / "hyperparameters").write_bytes(encode(rows))
 
 
@@ -92,13 +91,13 @@ def _init(folder: Path, manifest: Manifest, job: Job, program: Program) -> None:
 
 
 def _steps(folder: Path, manifest: Manifest, job: Job, program: Program) -> None:
-    seed = bytes.fromhex(manifest.seed.value)
+    seed, arithmetic = bytes.fromhex(manifest.seed.value), profile.arithmetic(manifest.profile)
     state = _build(manifest, program)
     restore(program, state, *read_state(folder / "before.state", manifest.pieces))
     for step in range(job.first, job.last + 1):
         samples = split_entries((folder / f"{step}.samples").read_bytes())
         probe = split_entries((folder / f"{step}.probe").read_bytes())
-        outcome = run_step(program, state, step, seed, samples, probe)
+        outcome = run_step(program, state, step, seed, samples, probe, arithmetic=arithmetic)
         entries, buffers = outcome.batch
         write_state(folder / f"{step}.batch", entries, buffers.__getitem__, durable=False)
         (folder / f"{step}.record").write_bytes(encode(Shown(outcome.fingerprint, outcome.hyperparameters)))

@@ -18,7 +18,6 @@ from protocol.keys import SigningKey
 from protocol.manifest import Manifest
 from protocol.records import Fingerprint, LogEntry, StepRecord
 from protocol.statetree import Entry
-from witness import profile
 from witness.execute import flatten_batch, hyperparameter_forms, seed_everything
 from witness.hashing import hash_state
 from witness.logstore import LogStore
@@ -122,7 +121,6 @@ def steal(state: State) -> None:
 
 def commit(kind: type[Cheater], folder: Path, program: Program, **more: Any) -> Path:
     """Records a run with a trainer of this kind, and returns its folder."""
-    profile.apply_recommended_switches()
     given: dict[str, Any] = {
         "steps": programs.STEPS,
         "batch_size": None,

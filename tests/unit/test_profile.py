@@ -3,17 +3,11 @@
 import msgspec
 import pytest
 
+from protocol.comparison import require_attributable
 from protocol.encoding import decode, encode
-from protocol.errors import IncompleteError, ProtocolError
+from protocol.errors import IncompleteError, ProtocolError, VerificationError
+from protocol.native_profile import NativeProfile, OptimizerUse, Threads, differences, require_comparable
 from protocol.operations import OperationProbe, OperationSpec, ProbedOperation, Unprobed
-from protocol.profile import (
-    NativeProfile,
-    OptimizerUse,
-    Threads,
-    differences,
-    require_comparable,
-    require_covered,
-)
 
 PROFILE = NativeProfile(
     build={
@@ -158,10 +152,11 @@ def test_a_step_with_other_operations_cannot_be_blamed_on_a_machine_that_relies_
     shorter = OperationSpec("aten.gelu.default", ("float32[7]{signed}",), {})
     same_machine = require_comparable(PROFILE, PROFILE, PROBE, PROBE)
     relying = require_comparable(PROFILE, altered("device", cpu__model="1"), PROBE, PROBE)
-    require_covered(same_machine, PROBE, (shorter,))
-    require_covered(relying, PROBE, (GELU,))
+    diverged = VerificationError("replay-state", "step 3 replays differently")
+    require_attributable(same_machine, PROBE, (shorter,), diverged)
+    require_attributable(relying, PROBE, (GELU,), diverged)
     with pytest.raises(IncompleteError, match=r"float32\[7\]") as caught:
-        require_covered(relying, PROBE, (GELU, shorter))
+        require_attributable(relying, PROBE, (GELU, shorter), diverged)
     assert caught.value.code == "operation-unprobed"
 
 

@@ -10,8 +10,9 @@ from training_steps import GPTRun, MLPRun
 
 from protocol.encoding import decode, encode
 from protocol.errors import IncompleteError, UsageError
-from protocol.profile import NativeProfile, differences
-from witness import compiled, machine, profile, switches
+from protocol.native_profile import NativeProfile, differences
+from witness import compiled, machine, switches
+from witness import native_profile as profile
 from witness.operations import OperationRecorder
 
 

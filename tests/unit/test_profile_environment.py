@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from protocol.errors import IncompleteError, UsageError
-from protocol.profile import NativeProfile, Threads
+from protocol.native_profile import NativeProfile, Threads
 from witness import environment as variables
 from witness.environment import VARIABLES, environment, read_environment, recommended_environment, require_environment
 
@@ -41,8 +41,8 @@ def test_impossible_thread_counts(threads: int) -> None:
 
 def test_no_torch_is_imported_to_choose_an_environment() -> None:
     code = (
-        "import sys; from witness.profile import recommended_environment, environment; recommended_environment(2);"
-        "sys.exit('torch' in sys.modules)"
+        "import sys, witness.profile; from witness.environment import recommended_environment;"
+        "recommended_environment(2); sys.exit('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(REPOSITORY)}, timeout=60)
     assert done.returncode == 0

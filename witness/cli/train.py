@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from protocol.errors import EXIT_INCOMPLETE, UsageError, WitnessError
+from protocol.profile import NAMES, NATIVE, full_name
 from witness.cli.progress import Progress
 
 if TYPE_CHECKING:
@@ -46,7 +47,12 @@ def _settings(ctx: click.Context, parameter: click.Parameter, values: tuple[str,
     type=click.Path(path_type=Path),
     help="Signing key (see keygen); default: one made inside the run's folder.",
 )
-@click.option("--profile", type=click.Choice(["native"]), default="native", show_default=True, help="Numeric profile.")
+@click.option(
+    "--profile",
+    type=click.Choice(NAMES),
+    help="Numeric profile: `exact` gives bits that any machine can replay; default: `native`, those of machines like "
+    "this one. A run that is continued keeps its own.",
+)
 @click.option(
     "--ledger",
     "ledgers",
@@ -55,7 +61,11 @@ def _settings(ctx: click.Context, parameter: click.Parameter, values: tuple[str,
     help="A ledger besides the default ones, like t2-winnow-bytes-k32-w19 for passages; may be repeated.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Everything random derives from it.")
-@click.option("--threads", type=click.IntRange(1), help="Compute threads to pin; default: the cores at hand.")
+@click.option(
+    "--threads",
+    type=click.IntRange(1),
+    help="Compute threads; the native profile pins them. Default: the cores at hand.",
+)
 @click.option(
     "--checkpoint-every", type=click.IntRange(1), help="Keep the state every so many steps; default: about 20 a run."
 )
@@ -94,7 +104,7 @@ def command(
 
     Ctrl-C once ends after the current step; the run can then be continued with --resume.
     """
-    _pin(out, resume, options["threads"])
+    _prepare(out, resume, options["threads"], options["profile"])
     from witness.training import find_program, make_program, of_program, remake_program
 
     kind = find_program(program)
@@ -120,7 +130,7 @@ def _record(ctx: click.Context, made: Any, out: Path, resume: bool, as_json: boo
 
     began = time.monotonic()
     with Progress(quiet=as_json) as progress:
-        progress.stage("trying the program on a scratch copy, probing its operations")
+        progress.stage("trying the program on a scratch copy")
         recorder = record(
             out,
             made,
@@ -133,6 +143,7 @@ def _record(ctx: click.Context, made: Any, out: Path, resume: bool, as_json: boo
             commit_every=options["commit_every"],
             pieces=options["piece"],
             ledgers=["default", *options["ledgers"]],
+            profile=options["profile"],
             resume=resume,
         )
         total = recorder.manifest.steps
@@ -143,21 +154,26 @@ def _record(ctx: click.Context, made: Any, out: Path, resume: bool, as_json: boo
     _show(ctx, recorder, out, time.monotonic() - began, as_json)
 
 
-def _pin(out: Path, resume: bool, threads: int | None) -> None:
-    """Starts again in the environment of the profile, before torch is there."""
+def _prepare(out: Path, resume: bool, threads: int | None, profile: str | None) -> None:
+    """Under the native profile starts again in its environment, before torch is there; any will do for an exact one."""
+    from protocol.native_profile import NativeProfile
     from witness.environment import VARIABLES, environment, recommended_environment
     from witness.pinning import restart_in
+    from witness.profile import DEFAULT
 
+    recorded = None
     if resume:
         from witness.rundir import RunDir
 
-        manifest = RunDir.open(out).manifest()
-        restart_in(
-            environment(manifest.profile),
-            frozenset(n for n in VARIABLES if manifest.profile.environment.get(n) is None),
-        )
-    else:
+        recorded = RunDir.open(out).manifest().profile
+    if isinstance(recorded, NativeProfile):
+        restart_in(environment(recorded), frozenset(n for n in VARIABLES if recorded.environment.get(n) is None))
+    elif recorded is None and full_name(profile or DEFAULT) == NATIVE:
         restart_in(recommended_environment(threads or len(os.sched_getaffinity(0))))
+    elif threads is not None:
+        import torch
+
+        torch.set_num_threads(threads)
 
 
 def _as_before(out: Path, steps: int | None) -> Manifest:

@@ -323,6 +323,7 @@ def describe(evidence: Evidence) -> None:
     click.echo(f"head         {evidence.head.size} entries, root {evidence.head.root.hex()}")
     challenged = len({c.step for c in p.challenges if c.step})
     click.echo(f"challenged   {challenged} of {p.steps} steps ({p.draws} drawn at random)")
+    click.echo(f"arithmetic   {_clean(p.profile)[:80]}")
     for row in failed(evidence):
         where = f"step {row['step']}" if row["check"] is None else f"check {row['check']}"
         if row["code"] == "not-run":

@@ -85,8 +85,7 @@ def _steps(document: dict[str, Any]) -> list[tuple[str, str]]:
         ("resumed", f"after step {e['step']}, from the state of step {e['checkpoint']}") for e in document["resumes"]
     ]
     rows += [("fault", f"step {event['step']}: {event['note']}") for event in document["faults"]]
-    probed = document["operations"]
-    rows.append(("operations", f"{probed['probed']} probed, {len(probed['unprobed'])} not"))
+    rows.append(("operations", wording.operations(document)))
     return [(name, text) for name, text in rows if text]
 
 

@@ -22,6 +22,14 @@ def many(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
+def operations(document: dict[str, Any]) -> str:
+    """On what ground the run's operations can be held to the same bits elsewhere."""
+    if document["profile"]["name"] != "native":
+        return f"defined by {document['profile']['name']}, none probed"
+    probed = document["operations"]
+    return f"{probed['probed']} probed, {len(probed['unprobed'])} not"
+
+
 def figure(value: Any) -> str:
     """A value of a summary: a number, or what stands in its place."""
     if value is None:
