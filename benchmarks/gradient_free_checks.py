@@ -15,9 +15,9 @@ from protocol.corpus import Documents, Packing, describe
 from protocol.encoding import encode, encode_trusted
 from protocol.keys import SigningKey
 from protocol.manifest import Manifest, Pieces, ProgramClaim, Seed, SourceFile
+from protocol.native_profile import NativeProfile, Threads
 from protocol.notes import Checkpoint
 from protocol.operations import OperationProbe
-from protocol.native_profile import NativeProfile, Threads
 from protocol.records import CheckpointEvent, FinalEvent, Fingerprint, InitRecord, StepRecord
 from protocol.schedule import Schedule
 
