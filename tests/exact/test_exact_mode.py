@@ -1,10 +1,10 @@
-"""The modes: nothing passes unclassified, every spelling of an operation is one definition, refusals name what to do."""
+"""The modes: nothing passes unclassified, an operation in every spelling is one definition, refusals say what to do."""
 
 import math
 
 import pytest
 import torch
-import torch.nn.functional as F
+import torch.nn.functional as F  # noqa: N812 - torch's own abbreviation
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -73,15 +73,20 @@ def test_no_name_has_two_classes():
     assert not replaced & table.ROUNDS, replaced & table.ROUNDS
 
 
+def fused_adamw(x):
+    optimizer = torch.optim.AdamW([x.requires_grad_()], fused=True)
+    x.grad = torch.ones_like(x)
+    optimizer.step()
+
+
 @pytest.mark.parametrize(
     ("call", "advice"),
     [
-        (lambda x: torch.fft.fft(x), "product"),
-        (lambda x: torch.linalg.inv(x), "Newton-Schulz"),
-        (lambda x: torch.special.i0(x), "outside"),
+        (torch.fft.fft, "product"),
+        (torch.linalg.inv, "Newton-Schulz"),
+        (torch.special.i0, "outside"),
         (lambda x: x.to_sparse(), "dense"),
-        (lambda x: torch.ops.aten._fused_adamw_([x], [x], [x], [x], [], [x], lr=0.1, beta1=0.9, beta2=0.9,
-                                                weight_decay=0.0, eps=1e-8, amsgrad=False, maximize=False), "fused=False"),
+        (fused_adamw, "fused=False"),
         (lambda x: F.interpolate(x[None, None], scale_factor=2.0, mode="bilinear"), "nearest"),
     ],
 )  # fmt: skip
@@ -151,8 +156,8 @@ def test_list_operators_are_the_sum_of_their_elements():
             (torch._foreach_mul([X, Y], 0.7), [X * 0.7, Y * 0.7]),
             (torch._foreach_mul([X, Y], [0.7, 0.3]), [X * 0.7, Y * 0.3]),
             (torch._foreach_mul([X, Y], torch.tensor(0.7)), [X * 0.7, Y * 0.7]),
-            (torch._foreach_addcdiv([X, Y], [Y, X], [X, Y], value=-0.1), [X.addcdiv(Y, X, value=-0.1), Y.addcdiv(X, Y, value=-0.1)]),
-            (torch._foreach_addcmul([X, Y], [Y, X], [X, Y], [0.1, 0.2]), [X.addcmul(Y, X, value=0.1), Y.addcmul(X, Y, value=0.2)]),
+            (torch._foreach_addcdiv([X], [Y], [X], value=-0.1), [X.addcdiv(Y, X, value=-0.1)]),
+            (torch._foreach_addcmul([X], [Y], [X], [0.1]), [X.addcmul(Y, X, value=0.1)]),
             (torch._foreach_lerp([X, Y], [Y, X], 0.2), [X.lerp(Y, 0.2), Y.lerp(X, 0.2)]),
             (torch._foreach_sqrt([X.abs()]), [X.abs().sqrt()]),
             (torch._foreach_maximum([X], [Y]), [torch.maximum(X, Y)]),
@@ -211,7 +216,7 @@ def test_half_precision_results_keep_their_type():
 
 
 def test_checkpointed_segments_run_forward_again_under_the_functions():
-    """`torch.utils.checkpoint` runs the forward pass inside the backward pass: the function mode must still be there."""
+    """Checkpointing runs the forward pass inside the backward pass: the function mode must still be there."""
     torch.manual_seed(0)
     layer = nn.Sequential(nn.Linear(7, 7), nn.Dropout(0.5), nn.Linear(7, 7))
     gradients = []

@@ -85,8 +85,10 @@ def _plan(op: Any) -> Callable[..., Any]:
 @functools.cache
 def kind_of(op: Any) -> str:
     """`moves`, `rounds`, `replaced`, `integers` or `refused`: the class of one operator overload."""
-    if not isinstance(op, torch._ops.OpOverload) or op.namespace != "aten":  # noqa: SLF001
+    if not isinstance(op, torch._ops.OpOverload) or op.namespace not in ("aten", "profiler"):  # noqa: SLF001
         return "refused"
+    if op.namespace == "profiler":  # optimisers mark their steps for it; no tensor is touched
+        return "moves"
     name = op._schema.name.partition("::")[2]  # noqa: SLF001
     if name.startswith("_foreach_"):
         return "replaced" if _elementary(table.base(name)) else "refused"
