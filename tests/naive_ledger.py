@@ -25,13 +25,26 @@ def bits(key: bytes) -> str:
     return "".join(f"{byte:08b}" for byte in key)
 
 
-def root(entries: dict[str, tuple[bytes, bytes]], depth: int = 0) -> bytes:
-    """The root over entries by the bits of their keys, straight from the definition."""
+Known = dict[tuple[str, int], bytes]
+
+
+def root(entries: dict[str, tuple[bytes, bytes]], depth: int = 0, known: Known | None = None) -> bytes:
+    """The root over entries by the bits of their keys, straight from the definition.
+
+    Where sets are asked about that grow by a key at a time, `known` may be shared between them: then a prefix and the
+    number of keys below it name a set, and what is known of a set is not computed again.
+    """
     if len(entries) < 2:
         return leaf(*next(iter(entries.values()))) if entries else ZEROS
+    name = next(iter(entries))[:depth], len(entries)
+    if known is not None and name in known:
+        return known[name]
     left = {key: entry for key, entry in entries.items() if key[depth] == "0"}
     right = {key: entry for key, entry in entries.items() if key[depth] == "1"}
-    return inner(root(left, depth + 1), root(right, depth + 1))
+    found = inner(root(left, depth + 1, known), root(right, depth + 1, known))
+    if known is not None:
+        known[name] = found
+    return found
 
 
 def root_of(items: Iterable[tuple[bytes, bytes]]) -> bytes:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from protocol.corpus import Documents
 from protocol.errors import ProtocolError, UsageError
-from protocol.ledger import Ledger, build
-from protocol.ledger_claim import RAW, LedgerClaim, Occurrences, document_key, grouped
+from protocol.ledger import Ledger
+from protocol.ledger_claim import RAW, LedgerClaim, Occurrences, document_key
 from protocol.ledger_proof import Proof
 from protocol.normaliser import NORMALISERS, document_digest
 from protocol.places import Places, raw_places
@@ -138,9 +138,8 @@ class Book:
     """
 
     def __init__(self, claim: LedgerClaim, places: Places) -> None:
-        places.check(claim)
         self.claim, self.places = claim, places
-        self.ledger: Ledger = build((key, occurrences.value) for key, occurrences in grouped(places))
+        self.ledger: Ledger = places.ledger(claim)
 
     def answer(self, digest: bytes) -> tuple[Proof, Occurrences | None]:
         """The proof for a digest, and where it occurs if it does."""

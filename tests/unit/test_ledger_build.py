@@ -4,14 +4,14 @@ import hashlib
 import mmap
 import random
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from naive_ledger import ZEROS, Node, bits, inner, leaf, root_of
 
 from protocol.errors import ProtocolError, UsageError, VerificationError
-from protocol.ledger import Ledger, build, root_of_sorted
+from protocol.ledger import Ledger, build, build_rows, root_of_sorted
 from protocol.ledger_proof import Proof, verify_absence, verify_inclusion
 
 VALUE = b"v" * 32
@@ -57,12 +57,11 @@ def test_a_tree_drawn_by_hand():
     assert ledger.prove(asked) == Proof("other-leaf", (left,), (c, VALUE))
 
 
-def test_the_order_of_the_keys_and_the_way_the_parts_run_change_nothing():
+def test_the_order_of_the_keys_changes_nothing():
     shuffled = ITEMS[:]
     random.Random(5).shuffle(shuffled)
     first, second = build(ITEMS), build(iter(shuffled))
-    with ThreadPoolExecutor(2) as pool:
-        third = build(reversed(ITEMS), pool.map)
+    third = build_rows(b"".join(key + value for key, value in reversed(ITEMS)))
     assert first.root == second.root == third.root == root_of(ITEMS)
     assert bytes(first.rows) == bytes(second.rows) == bytes(third.rows)
     assert bytes(first.pairs) == bytes(second.pairs) == bytes(third.pairs)
@@ -97,6 +96,12 @@ def test_a_stream_out_of_order_is_refused():
     assert caught.value.code == "ledger-duplicate"
 
 
+def test_rows_that_are_cut_short_are_refused():
+    with pytest.raises(ProtocolError) as caught:
+        build_rows(bytes(65))
+    assert caught.value.code == "ledger-buffers"
+
+
 @pytest.mark.parametrize("item", [(b"k" * 31, VALUE), (b"k" * 33, VALUE), (b"k" * 32, b""), (b"", VALUE)])
 def test_keys_and_values_of_other_lengths_are_refused(item):
     for builder in (build, root_of_sorted):
@@ -121,21 +126,24 @@ def test_the_deepest_tree_there_is():
     assert ledger.root == tree.hash
 
 
-def test_a_hundred_thousand_keys_that_share_forty_bits():
-    """They lie in one part and 40 levels down, on a stack that would not hold a call for each level."""
-    keys = [b"\x5a" * 5 + digest(i)[:27] for i in range(100_000)]
+def test_a_million_keys_that_share_forty_bits():
+    """They lie 40 levels down, on a stack that would not hold a call for each level."""
+    keys = np.random.default_rng(40).integers(0, 256, (1_000_000, 32), dtype=np.uint8)
+    keys[:, :5] = 0x5A
     outside = b"\x5a" * 4 + b"\x5b" + digest(1)[:27]
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(len_of_stack() + 40)
     try:
-        ledger = build((key, VALUE) for key in keys)
-        proofs = [(key, ledger.prove(key)) for key in keys[:50]]
+        ledger = build_rows(np.concatenate((keys, keys), axis=1).tobytes())
+        asked = [key.tobytes() for key in keys[:50]]
+        proofs = [(key, ledger.prove(key)) for key in asked]
         beside = ledger.prove(outside)
     finally:
         sys.setrecursionlimit(limit)
+    assert len(ledger) == 1_000_000
     for key, proof in proofs:
         assert proof.path[:40] == (ZEROS,) * 40
-        verify_inclusion(ledger.root, key, VALUE, proof)
+        verify_inclusion(ledger.root, key, key, proof)
     assert (beside.kind, beside.depth) == ("empty-slot", 40)
     verify_absence(ledger.root, outside, beside)
 
