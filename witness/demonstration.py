@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from protocol.errors import VerificationError
-from witness.execute import Outcome, build, flatten_batch, hyperparameter_forms
+from witness.execute import Outcome, flatten_batch, hyperparameter_forms
 from witness.program import Program, State
 from witness.programs.mlp import MLP, MLPConfig
 from witness.recorder import Batch, Recorder
@@ -103,7 +103,7 @@ class StolenStart(Cheater):
     """Starts from weights that were trained before, and calls them a random initialisation."""
 
     def _initial_state(self) -> State:
-        state = build(self.program, self._seed)
+        state = super()._initial_state()
         with torch.no_grad():
             for parameter in state.model.parameters():
                 parameter.mul_(0.5).add_(0.01)

@@ -1,10 +1,10 @@
-"""A process under the exact profile: what it captures and applies, what it refuses, and that all of a step is inside."""
+"""A process under the exact profile: what it captures, applies and refuses; and that all of a step is inside."""
 
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,16 @@ from protocol.encoding import decode, encode
 from protocol.errors import IncompleteError, UsageError
 from protocol.exact_profile import ExactProfile, differences
 from protocol.operations import OperationProbe
-from witness import exact_profile, profile, switches
+from protocol.required import Result
+from witness import exact_profile, profile, replay, switches, worker
 from witness.environment import VARIABLES
 from witness.execute import build, run_step
+from witness.keys import generate
+from witness.outcomes import result_of
 from witness.program import Program
+from witness.programs.mlp import MLP, MLPConfig
+from witness.promise import Promise, Settings
+from witness.worker_files import Job, Trouble
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -214,3 +220,26 @@ def test_everything_of_a_step_is_computed_under_the_arithmetic(monkeypatch: pyte
     assert program.seen == [(name, True) for name in where]
     assert norms == [True, True]  # of the gradients, and of the update
     assert not Watching.active
+
+
+def test_a_machine_that_is_not_proven_replays_nothing_and_accuses_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the job leaves behind is the error, and the parent takes it for *incomplete*."""
+
+    def unproven() -> None:
+        raise IncompleteError("arithmetic-unproven", "products: other bits", evidence={"case": "products"})
+
+    program = MLP(MLPConfig(hidden=8, layers=1, steps=2))
+    corpus = program.default_data()
+    promise = Promise(program, corpus, Settings(profile="exact"))
+    manifest = promise.manifest(generate("trainer").public, profile.capture(promise.profile, {}), OperationProbe())
+    assert isinstance(manifest.profile, ExactProfile)
+    (tmp_path / "manifest").write_bytes(encode(manifest))
+    (tmp_path / "job").write_bytes(encode(Job("compare", "")))
+    monkeypatch.setattr(exact_profile, "_prove", unproven)
+    monkeypatch.setattr(exact_profile, "arithmetic", nullcontext)
+    worker.main(tmp_path)
+    assert not (tmp_path / "comparison").exists()
+    error = replay._trouble(decode((tmp_path / "error").read_bytes(), Trouble, limit=1 << 16))
+    assert result_of(error) == Result("incomplete", "arithmetic-unproven", "products: other bits", {"case": "products"})

@@ -1,7 +1,5 @@
 """The exact profile: what its lines are, which of them block, and what a divergence proves where others differ."""
 
-from pathlib import Path
-
 import msgspec
 import pytest
 from made_run import made_run
