@@ -9,6 +9,12 @@ MODULES = (
     "reductions",
     "placing",
     "product_operators",
+    "elementary_operators",
+    "activation_operators",
+    "piecewise_operators",
+    "convolution",
+    "pooling",
+    "folding",
 )
 """In no particular order: no two enter the same operation."""
 
