@@ -9,6 +9,8 @@ MODULES = (
     "reductions",
     "placing",
     "product_operators",
+    "randomness",
+    "dropout",
     "elementary_operators",
     "activation_operators",
     "piecewise_operators",
