@@ -25,34 +25,10 @@ import torch
 
 from protocol.errors import UsageError
 from witness.arithmetic import trials
-from witness.arithmetic.engines import FLOAT64, Engine, Form
+from witness.arithmetic.engines import FLOAT64
+from witness.arithmetic.operands import Form, Operand, touched
 
 _CONVERTED = (torch.float32, torch.bfloat16, torch.float16)
-
-
-class Operand:
-    """A matrix for one side of products, put on its grid once for each engine that asks.
-
-    Do not write to the tensor while its operand is in use.
-
-    Attributes:
-        values: float32 (..., rows, columns).
-        axis: the dimension summed over: -1 for a left operand, -2 for a right one.
-        bits: p.
-    """
-
-    __slots__ = ("_forms", "axis", "bits", "values")
-
-    def __init__(self, values: torch.Tensor, axis: int, bits: int) -> None:
-        self.values, self.axis, self.bits = values, axis, bits
-        self._forms: dict[str, Form] = {}
-
-    def form(self, engine: Engine) -> Form:
-        """This operand as an engine wants it, with all batch dimensions in one."""
-        if engine.name not in self._forms:
-            flat = self.values.reshape(-1, *self.values.shape[-2:])
-            self._forms[engine.name] = engine.form(flat, self.axis, self.bits)
-        return self._forms[engine.name]
 
 
 def prepare(x: torch.Tensor, axis: int, bits: int) -> Operand:
@@ -100,30 +76,27 @@ def multiply(a: torch.Tensor | Operand, b: torch.Tensor | Operand, bits: int) ->
     (m, k), (k2, n) = x.shape[-2:], y.shape[-2:]
     if k != k2:
         raise ValueError(f"shapes {tuple(x.shape)} and {tuple(y.shape)} cannot be multiplied")
-    batch: torch.Size = torch.broadcast_shapes(x.shape[:-2], y.shape[:-2])  # type: ignore[no-untyped-call]
+    batch = x.shape[:-2]
+    if batch != y.shape[:-2]:
+        batch = torch.broadcast_shapes(batch, y.shape[:-2])  # type: ignore[no-untyped-call]
+        if y.shape[:-2].numel() == 1 and not isinstance(a, Operand):  # one right operand: the batch is more rows
+            left = Operand(x.reshape(1, -1, k), -1, bits)
+        elif x.shape[:-2] != batch and x.shape[:-2].numel() > 1:
+            left = Operand(x.expand(*batch, m, k), -1, bits)
+        if y.shape[:-2] != batch and y.shape[:-2].numel() > 1:
+            right = Operand(y.expand(*batch, k, n), -2, bits)
     if 0 in (*batch, m, n, k):
         return torch.zeros((*batch, m, n), dtype=torch.float32, device=x.device)
-    if y.dim() == 2 or y.shape[:-2].numel() == 1:  # one right operand: the batch is more rows
-        if x.dim() > 2 and not isinstance(a, Operand):
-            left = Operand(x.reshape(-1, k), -1, bits)
-    elif x.shape[:-2] != batch and x.shape[:-2].numel() > 1:
-        left = Operand(x.expand(*batch, m, k), -1, bits)
-    if y.shape[:-2] != batch and y.shape[:-2].numel() > 1:
-        right = Operand(y.expand(*batch, k, n), -2, bits)
     return _product(left, right, bits).reshape(*batch, m, n)
 
 
 def _product(left: Operand, right: Operand, bits: int) -> torch.Tensor:
     if left.values.shape[-1] > FLOAT64.longest(bits):
-        form_a, form_b = left.form(FLOAT64), right.form(FLOAT64)
-        out = _long(form_a, form_b, bits)
+        a, b = left.form(FLOAT64), right.form(FLOAT64)
+        out, special = _long(a, b, bits), a.special or b.special
     else:
-        out, form_a, form_b = trials.product(left, right, bits)
-    if form_a.special or form_b.special:
-        x = left.values.reshape(-1, *left.values.shape[-2:])
-        y = right.values.reshape(-1, *right.values.shape[-2:])
-        out = torch.where(form_a.marks | form_b.marks, _without_order(x, y), out)
-    return out
+        out, special = trials.multiply(left, right, bits)
+    return torch.where(touched(left, right), _without_order(left.matrices, right.matrices), out) if special else out
 
 
 def _long(a: Form, b: Form, bits: int) -> torch.Tensor:
@@ -143,7 +116,7 @@ def _long(a: Form, b: Form, bits: int) -> torch.Tensor:
         total = part if total is None else total + part
     assert total is not None  # noqa: S101
     odd = ((total >> 10) | ((total & 1023) != 0)) << 10
-    exact = torch.where(total.abs() < 1 << 53, total, odd).to(torch.float64)
+    exact = torch.where(total.abs() < (1 << 53), total, odd).to(torch.float64)
     return (exact * a.steps * b.steps).to(torch.float32)
 
 

@@ -2,8 +2,8 @@
 
 An engine that saturates is silently wrong (oneDNN's 8-bit product is, without VNNI), so trust needs two proofs. At its
 first use in a process an engine multiplies worst cases whose sums are known, and is dropped if one bit is off. At the
-first product of each shape class the digits engine runs beside the float64 engine, on the product at hand, and is
-dropped if they disagree.
+first product of each shape class every engine multiplies the product at hand, and those that use digits are dropped if
+they disagree with float64.
 
 Which one is faster depends on the machine, so it is measured where it matters: the first products of a shape class (the
 power of two above each size, the order of the strides, device and threads) take turns between the engines, and after
@@ -15,58 +15,58 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from typing import Protocol
 
 import torch
 
 from protocol.errors import IncompleteError
 from witness.arithmetic import compiled
-from witness.arithmetic.engines import DIGITS, FLOAT64, Engine, Form
+from witness.arithmetic.digits import DIGITS, STACKED, count
+from witness.arithmetic.engines import FLOAT64, SMALL, Engine
+from witness.arithmetic.operands import Operand, touched
 
 TURNS = 3
 """Products that each engine gets in a new shape class."""
+COMPACT = 1 << 20
+"""Multiplications of a matrix up to which one compiled call may do it all, and of a product, up to which it does."""
+STACK = 1 << 19
+"""Outputs of stacked planes up to which stacking is worth a turn."""
 SLOW = 4.0
 """An engine this many times slower than float64 on a middling product is not worth a turn on a large one."""
 
 _proven: dict[tuple[object, ...], bool] = {}
-_times: dict[tuple[object, ...], dict[str, list[float]]] = {}
+_times: dict[tuple[object, ...], dict[Engine, list[float]]] = {}
 _chosen: dict[tuple[object, ...], Engine] = {}
 
 
-class Side(Protocol):
-    """An operand that can be asked for its form."""
-
-    values: torch.Tensor
-
-    def form(self, engine: Engine) -> Form:
-        """The operand as the engine wants it."""
-
-
-def product(left: Side, right: Side, bits: int) -> tuple[torch.Tensor, Form, Form]:
-    """The product by the engine of its shape class, and the forms it was made from.
+def multiply(left: Operand, right: Operand, bits: int) -> tuple[torch.Tensor, bool]:
+    """The product by the engine of its shape class, and whether an operand holds an infinity or NaN.
 
     Raises:
         IncompleteError: `arithmetic-unproven` if not even float64 multiplies integers exactly here.
     """
     x, y = left.values, right.values
-    key = (
-        bits,
-        x.device,
-        torch.get_num_threads(),
-        compiled.on(),
-        x.stride(-1) == 1,
-        y.stride(-1) == 1,
-        *(size.bit_length() for size in (x.shape[:-2].numel(), x.shape[-2], x.shape[-1], y.shape[-1])),
-        y.dim() > 2,
-    )
+    batch, (m, k), n = max(x.shape[:-2].numel(), y.shape[:-2].numel()), x.shape[-2:], y.shape[-1]
+    compact = m * k * n <= COMPACT and m * k + k * n <= COMPACT and compiled.on() and x.device.type == "cpu"
+    if compact and batch * m * k * n <= COMPACT:
+        return SMALL.multiply(left, right, bits)
+    order = x.stride(-1) == 1, y.stride(-1) == 1, x.dim() > 2, y.dim() > 2
+    sizes = (size.bit_length() for size in (batch, m, k, n))
+    key = bits, x.device, torch.get_num_threads(), compiled.on(), torch.backends.mkldnn.enabled, *order, *sizes
     engine = _chosen.get(key)
     if engine is not None:
-        return _one(engine, left, right, bits)
+        return engine.multiply(left, right, bits)
     if not proven(FLOAT64, x.device):
         raise IncompleteError("arithmetic-unproven", f"float64 products of integers are not exact on {x.device}")
-    if x.shape[-1] > DIGITS.longest(bits) or not proven(DIGITS, x.device):
-        return _one(FLOAT64, left, right, bits)
-    return _turn(key, left, right, bits)
+    engines: list[Engine] = [FLOAT64]
+    if compact:
+        engines.append(SMALL)
+    if k <= DIGITS.longest(bits) and proven(DIGITS, x.device):
+        engines.append(DIGITS)
+        if m * n * count(bits) ** 2 <= STACK and x.device.type == "cpu":
+            engines.append(STACKED)
+    if len(engines) == 1:
+        return FLOAT64.multiply(left, right, bits)
+    return _turn(key, engines, left, right, bits)
 
 
 def proven(engine: Engine, device: torch.device) -> bool:
@@ -84,41 +84,43 @@ def drop(engine: Engine, device: torch.device) -> None:
     """Never again uses an engine in this process."""
     _proven[engine.name, device, torch.backends.mkldnn.enabled] = False
     _chosen.clear()
+    _times.clear()
 
 
-def _one(engine: Engine, left: Side, right: Side, bits: int) -> tuple[torch.Tensor, Form, Form]:
-    a, b = left.form(engine), right.form(engine)
-    return engine.product(a, b, bits), a, b
-
-
-def _turn(key: tuple[object, ...], left: Side, right: Side, bits: int) -> tuple[torch.Tensor, Form, Form]:
-    """A product of a class that has no winner yet; the first one is multiplied by both engines and compared."""
-    times = _times.setdefault(key, {FLOAT64.name: [], DIGITS.name: []})
+def _turn(
+    key: tuple[object, ...], engines: list[Engine], left: Operand, right: Operand, bits: int
+) -> tuple[torch.Tensor, bool]:
+    """A product of a class that has no winner yet; the first one is multiplied by all engines and compared."""
+    times = _times.setdefault(key, {})
     device = left.values.device
 
-    def timed(engine: Engine) -> tuple[torch.Tensor, Form, Form]:
+    def timed(engine: Engine) -> tuple[torch.Tensor, bool]:
         _wait(device)
         start = time.perf_counter()
-        result = _one(engine, left, right, bits)
+        result = engine.multiply(left, right, bits)
         _wait(device)
-        times[engine.name].append(time.perf_counter() - start)
+        times.setdefault(engine, []).append(time.perf_counter() - start)
         return result
 
-    if not times[FLOAT64.name]:
-        sure = timed(FLOAT64)
-        try:
-            fast = timed(DIGITS)
-        except RuntimeError:  # no kernel for this shape
-            _chosen[key] = FLOAT64
-            return sure
-        touched = sure[1].marks | sure[2].marks
-        if not torch.equal(sure[0].masked_fill(touched, 0.0), fast[0].masked_fill(touched, 0.0)):
-            drop(DIGITS, device)
-        return sure
-    engine = min((FLOAT64, DIGITS), key=lambda each: len(times[each.name]))
+    if not times:
+        sure, special = timed(engines[0])
+        ignored = touched(left, right) if special else torch.zeros((), dtype=torch.bool, device=device)
+        for engine in engines[1:]:
+            try:
+                out, _ = timed(engine)
+            except RuntimeError:  # no kernel for this shape
+                times[engine] = [math.inf] * TURNS
+                continue
+            if not torch.equal(sure.masked_fill(ignored, 0.0), out.masked_fill(ignored, 0.0)):
+                if engine is SMALL:
+                    raise IncompleteError("arithmetic-unproven", "float64 products disagree with sums written out")
+                drop(DIGITS, device)
+                break
+        return sure, special
+    engine = min((each for each in engines if each in times), key=lambda each: len(times[each]))
     result = timed(engine)
     if min(len(taken) for taken in times.values()) >= TURNS:
-        _chosen[key] = min((FLOAT64, DIGITS), key=lambda each: min(times[each.name]))
+        _chosen[key] = min(times, key=lambda each: min(times[each]))
         del _times[key]
     return result
 
