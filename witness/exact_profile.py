@@ -112,7 +112,7 @@ def compare(recorded: ExactProfile, optimizers: Mapping[str, "Optimizer"], reach
     return comparison
 
 
-def arithmetic(name: str) -> AbstractContextManager[None]:
+def arithmetic(name: str) -> AbstractContextManager[Any]:
     """Runs what is inside under the arithmetic of that full name."""
     from witness.arithmetic import mode
 

@@ -23,9 +23,9 @@ from protocol.errors import UsageError
 from protocol.records import Fingerprint
 from protocol.schedule import stream_seed
 from protocol.statetree import JSON, Entry
-from witness.profile import Arithmetic
+from witness.profile import Arithmetic, Settling
 from witness.program import Program, State
-from witness.state import part, tensor_bytes
+from witness.state import Census, part, tensor_bytes
 from witness.switches import tell_compiler
 
 if TYPE_CHECKING:
@@ -59,9 +59,11 @@ def seed_everything(seed: bytes, step: int, rank: int, purpose: str) -> None:
 
 def build(program: Program, seed: bytes, rank: int = 0, *, arithmetic: Arithmetic = nullcontext) -> State:
     """The initial state: `Program.build` with generators seeded for step 0, under the run's arithmetic."""
-    with arithmetic():
+    with arithmetic() as exact:
         seed_everything(seed, 0, rank, "init")
         components = program.build()
+        if exact and isinstance(components, Mapping):
+            exact.settle(_tensors(program, State(components)))
     tell_compiler()
     if not isinstance(components, Mapping) or not components:
         raise UsageError(
@@ -97,7 +99,7 @@ def run_step(
         UsageError: `program`, when the program breaks its contract; `exact-refused`, when it uses an operation that
             the run's arithmetic does not define.
     """
-    with arithmetic():
+    with arithmetic() as exact:
         state.step = step
         hyperparameters = hyperparameter_forms(program, step)
         parameters = list(_parameters(state))
@@ -105,17 +107,20 @@ def run_step(
             parameter.grad = None
         seed_everything(seed, step, rank, "batch")
         batch = program.collate(samples)
-        batch_entries = flatten_batch(batch)
+        batch_entries = flatten_batch(batch, exact)
         seed_everything(seed, step, rank, "step")
         trace = _Trace(state)
         with trace:
             loss = program.step(state, batch)
+        if exact:
+            exact.settle(_tensors(program, state))
+            exact.settle(part for part in (loss,) if isinstance(part, torch.Tensor))
         value = _scalar_loss(loss, program)
         fingerprint = Fingerprint(
             loss=value,
             gradient_norm=trace.gradient_norm(parameters),
             update_norms=trace.update_norms(),
-            probe=_probe(program, state, seed, step, rank, probe_samples) if probe_samples else None,
+            probe=_probe(program, state, seed, step, rank, probe_samples, exact) if probe_samples else None,
         )
     return Outcome(_float(value), fingerprint, batch_entries, hyperparameters)
 
@@ -138,8 +143,17 @@ def hyperparameter_forms(program: Program, step: int) -> dict[str, str | int | b
     return forms
 
 
-def flatten_batch(batch: Any) -> tuple[list[Entry], dict[str, bytes]]:
+def _tensors(program: Program, state: State) -> Iterator[torch.Tensor]:
+    """Every tensor that the state root binds."""
+    return (leaf for leaf in Census(program, state).leaves.values() if isinstance(leaf, torch.Tensor))
+
+
+def flatten_batch(batch: Any, exact: Settling | None = None) -> tuple[list[Entry], dict[str, bytes]]:
     """Entries and bytes of a batch: tensors by place, everything else as plain data.
+
+    Args:
+        batch: what `Program.collate` returned.
+        exact: the exact arithmetic, if the run has one: it settles what bits a NaN has.
 
     Raises:
         UsageError: `program`, for a part that is neither.
@@ -170,6 +184,8 @@ def flatten_batch(batch: Any) -> tuple[list[Entry], dict[str, bytes]]:
             entries.append(Entry(name, JSON, (len(leaf),)))
             buffers[name] = leaf
         else:
+            if exact:
+                exact.settle([leaf])
             entries.append(Entry(name, str(leaf.dtype).removeprefix("torch."), tuple(leaf.shape)))
             buffers[name] = bytes(tensor_bytes(leaf))
     return entries, buffers
@@ -277,11 +293,21 @@ def evaluation_mode(state: State) -> Iterator[None]:
         random.setstate(python_state)
 
 
-def _probe(program: Program, state: State, seed: bytes, step: int, rank: int, samples: Sequence[bytes]) -> str | None:
+def _probe(
+    program: Program,
+    state: State,
+    seed: bytes,
+    step: int,
+    rank: int,
+    samples: Sequence[bytes],
+    exact: Settling | None,
+) -> str | None:
     with evaluation_mode(state):
         seed_everything(seed, step, rank, "probe")
         outputs = program.probe(state, program.collate(samples))
     if outputs is None:
         return None
+    if exact:
+        exact.settle([outputs])
     shape = encode([str(outputs.dtype), list(outputs.shape)])
     return hashlib.sha256(shape + bytes(tensor_bytes(outputs))).hexdigest()

@@ -8,10 +8,10 @@ the operation that stands in the way.
 Importing this module imports neither torch nor the exact arithmetic, so that whoever starts processes can use it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from protocol.comparison import Comparison
 from protocol.exact_profile import ExactProfile, require_known
@@ -21,12 +21,21 @@ from witness import environment as variables
 from witness import exact_profile, native_profile
 
 if TYPE_CHECKING:
+    import torch
     from torch.optim import Optimizer
 
     from witness.operations import OperationRecorder
 
-Arithmetic: TypeAlias = Callable[[], AbstractContextManager[Any]]
-"""Makes the context in which a run's steps compute."""
+
+class Settling(Protocol):
+    """What an exact arithmetic does besides computing; see `witness.arithmetic.mode.Exact`."""
+
+    def settle(self, tensors: Iterable["torch.Tensor"]) -> None:
+        """Gives every NaN in the tensors its one pattern, in place."""
+
+
+Arithmetic: TypeAlias = Callable[[], AbstractContextManager[Settling | None]]
+"""Makes the context in which a run's steps compute; it yields the exact arithmetic, or None for the native one."""
 
 DEFAULT = NATIVE
 """The profile of a run whose trainer names none."""

@@ -257,3 +257,15 @@ def test_ranges_of_floats_are_near_torchs():
             exact = make()
         assert torch.allclose(exact, make(), atol=1e-6)
         assert exact.shape == make().shape
+
+
+def test_a_nan_gets_one_pattern_before_it_is_committed_to():
+    x = torch.tensor([1.0, 0.0, -math.nan, math.inf, -math.inf, -0.0])
+    x.view(torch.int32)[1] = 0x7F812345  # a signalling NaN with a payload
+    kept = x.clone()
+    half = x.bfloat16()
+    with activate("exact-14") as exact:
+        exact.settle([x, half, torch.arange(3)])
+    assert x.view(torch.int32).tolist()[1:3] == [0x7FC00000, 0x7FC00000]
+    assert half.view(torch.int16).tolist()[1:3] == [0x7FC0, 0x7FC0]
+    assert torch.equal(x.view(torch.int32)[[0, 3, 4, 5]], kept.view(torch.int32)[[0, 3, 4, 5]])

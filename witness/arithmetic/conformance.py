@@ -118,7 +118,7 @@ def digest(case: str, device: str = "cpu") -> str:
     return h.hexdigest()
 
 
-def prove(activate: Callable[[str], AbstractContextManager[None]], device: str = "cpu") -> None:
+def prove(activate: Callable[[str], AbstractContextManager[object]], device: str = "cpu") -> None:
     """Runs every case.
 
     Args:

@@ -7,16 +7,17 @@ function mode above autograd takes the functions that devices or torch releases 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from protocol.errors import UsageError
 from witness.arithmetic import definitions, registry, table, variants
+from witness.arithmetic.scaling import canonical_nan
 
 __all__ = ["ExactFunctions", "ExactOperators", "activate", "kind_of", "prove"]
 
@@ -132,8 +133,22 @@ def _refusal(op: Any) -> Callable[..., Any]:
     return refuse
 
 
+class Exact:
+    """The active arithmetic, as `activate` yields it."""
+
+    def settle(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Gives every NaN the one pattern that devices agree on, in place, before its bytes are committed to.
+
+        A sum that is a number has no NaN among its terms, and is the cheapest way to know.
+        """
+        with _disable_current_modes(), torch.no_grad():
+            for tensor in tensors:
+                if tensor.is_floating_point() and bool(tensor.sum().isnan()):
+                    tensor.copy_(canonical_nan(tensor))
+
+
 @contextmanager
-def activate(name: str) -> Iterator[None]:
+def activate(name: str) -> Iterator[Exact]:
     """Runs everything inside under a named exact arithmetic.
 
     Args:
@@ -146,7 +161,7 @@ def activate(name: str) -> Iterator[None]:
     if family != "exact" or bits not in ("14", "18"):
         raise UsageError("exact-refused", f"{name!r} is no arithmetic: exact-14 or exact-18")
     with registry.precision(int(bits)), variants.settings(), ExactOperators(), ExactFunctions():  # type: ignore[no-untyped-call]
-        yield
+        yield Exact()
 
 
 def prove() -> None:
