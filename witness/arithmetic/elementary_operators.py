@@ -8,7 +8,7 @@ import torch
 
 from protocol.errors import UsageError
 from witness.arithmetic import compiled, cores, doubles, functions, powers, trigonometry
-from witness.arithmetic.elements import where
+from witness.arithmetic.elements import root, where
 from witness.arithmetic.kernels import functions as kernels
 from witness.arithmetic.registry import operator
 
@@ -94,7 +94,8 @@ unary("tan", trigonometry.tan)
 unary("asin", trigonometry.asin)
 unary("acos", trigonometry.acos)
 unary("atan", trigonometry.atan)
-unary("rsqrt", powers.rsqrt, None, powers.rsqrt)
+unary("sqrt", powers.sqrt, kernels.roots, powers.sqrt)
+unary("rsqrt", powers.rsqrt, kernels.inverse_roots, powers.rsqrt)
 unary("reciprocal", powers.reciprocal, None, powers.reciprocal)
 
 
@@ -158,7 +159,7 @@ def atan2(y: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
 def hypot(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """`sqrt(x**2 + y**2)`; infinite where either is."""
     a, b = _single_operands("hypot", x, y)
-    value = torch.sqrt(a * a + b * b)
+    value = root(a * a + b * b)
     return where(a.isinf() | b.isinf(), cores.INFINITY, value).float()  # type: ignore[no-any-return]
 
 

@@ -87,8 +87,11 @@ def floor(x: Element) -> Element:
 
 
 def root(x: Element) -> Element:
-    """The square root."""
-    return torch.sqrt(x)
+    """The square root, rightly rounded: on CPUs torch asks MKL, whose roots are off by one unit in a fifth of all cases."""
+    if x.device.type != "cpu":
+        return torch.sqrt(x)
+    with np.errstate(invalid="ignore"):
+        return torch.from_numpy(np.asarray(np.sqrt(x.detach().numpy())))
 
 
 def over(numerator: Element, x: Element) -> Element:

@@ -6,6 +6,7 @@ TABLE
 from __future__ import annotations
 
 from witness.arithmetic.cores import (
+    INFINITY,
     clamp,
     erf_near_zero,
     erfc_of_positive,
@@ -128,7 +129,8 @@ def asinh(x: Element) -> Element:
     """`log1p(|x| + x**2 / (1 + sqrt(1 + x**2)))` with the sign of x."""
     a = wide(magnitude(x))
     square = a * a
-    return with_sign(narrow(wide_log1p(a + square / (root(square + 1.0) + 1.0))), x)
+    value = wide_log1p(a + square / (root(square + 1.0) + 1.0))
+    return with_sign(narrow(where(a < INFINITY, value, a)), x)
 
 
 def acosh(x: Element) -> Element:

@@ -26,6 +26,11 @@ def pow_(x: Element, y: Element) -> Element:
     return narrow(wide_pow(wide(x), y))
 
 
+def sqrt(x: Element) -> Element:
+    """The square root, with one rounding."""
+    return root(x)
+
+
 def rsqrt(x: Element) -> Element:
     """1 / sqrt(x): the root rounds, then the quotient."""
     return over(f32(1.0), root(x))
@@ -41,7 +46,7 @@ def power_by_formula(x: torch.Tensor, exponent: float) -> torch.Tensor:
     if exponent == 1.0:
         return x.clone()
     if exponent in (0.5, -0.5):
-        return torch.sqrt(x) if exponent > 0 else rsqrt(x)
+        return root(x) if exponent > 0 else rsqrt(x)  # type: ignore[no-any-return]
     if exponent == -1.0:
         return reciprocal(x)  # type: ignore[no-any-return]
     square = x * x

@@ -4,6 +4,8 @@ The scalar functions (`exp`, `decay`, `sigmoid`, ...) are for the kernels of oth
 own loops: float32 in, float32 out, no branches.
 """
 
+import numpy as np
+
 from witness.arithmetic import functions, powers, trigonometry
 from witness.arithmetic.compiled import kernel
 from witness.arithmetic.kernels.elements import scalar
@@ -21,6 +23,7 @@ cos_of_moderate = scalar(trigonometry.cos_of_moderate)
 cos_of_large = scalar(trigonometry.cos_of_large)
 is_large = scalar(trigonometry.is_large)
 pow_ = scalar(powers.pow_)
+rsqrt = scalar(powers.rsqrt)
 
 UNARY = "void(uint64, uint64, float32[::1], float32[::1])"
 
@@ -91,6 +94,20 @@ def coss(start, stop, x, out):  # type: ignore[no-untyped-def]
         for i in range(start, stop):
             if is_large(x[i]):
                 out[i] = cos_of_large(x[i])
+
+
+@kernel(UNARY)
+def roots(start, stop, x, out):  # type: ignore[no-untyped-def]
+    """`out = sqrt(x)`."""
+    for i in range(start, stop):
+        out[i] = np.sqrt(x[i])
+
+
+@kernel(UNARY)
+def inverse_roots(start, stop, x, out):  # type: ignore[no-untyped-def]
+    """`out = rsqrt(x)`."""
+    for i in range(start, stop):
+        out[i] = rsqrt(x[i])
 
 
 @kernel("void(uint64, uint64, float32[::1], float64, float32[::1])")
