@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -48,13 +48,18 @@ class Report:
 
 
 class Lab:
-    """A context manager; `run` calls a function of an importable module in a new process."""
+    """A context manager; `run` calls a function of an importable module in a new process.
 
-    def __init__(self) -> None:
-        env = environment(**recommended_environment(1))
+    Args:
+        variables: of its processes, where they are not the recommended ones of a native run on one thread.
+        preload: modules to import besides.
+    """
+
+    def __init__(self, variables: Mapping[str, str] | None = None, *preload: str) -> None:
+        env = environment(**(recommended_environment(1) if variables is None else variables))
         env["PYTHONPATH"] = os.pathsep.join([str(REPOSITORY / "tests"), env["PYTHONPATH"]])
         self._process = subprocess.Popen(
-            [sys.executable, "-c", "from e2e.lab import main; main()"],
+            [sys.executable, "-c", f"from e2e.lab import main; main({preload!r})"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -82,11 +87,11 @@ class Lab:
         return report
 
 
-def main() -> None:
+def main(preload: Sequence[str]) -> None:
     """Answers requests until standard input ends."""
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    for name in _PRELOAD:
+    for name in (*_PRELOAD, *preload):
         importlib.import_module(name)
     for line in sys.stdin:
         reading, writing = os.pipe()

@@ -1,6 +1,7 @@
 """Experiments on the recorder, run in a process of the laboratory: small runs, and ends in the middle of a write."""
 
 import json
+import math
 import os
 import resource
 import signal
@@ -9,18 +10,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
+import torch
 from e2e.lab import KILLED
 from msgspec import structs
 
 from protocol.operations import OperationProbe
+from protocol.records import StepRecord
 from witness import keys, machine
 from witness.logstore import LogStore
 from witness.operations import OperationRecorder
 from witness.program import Program
 from witness.programs.gpt import GPT, GPTConfig
 from witness.programs.mlp import MLP, MLPConfig
-from witness.recorder import Recorder, record
+from witness.recorder import Batch, Recorder, record
 from witness.rundir import RunDir
+from witness.state import Census
 from witness.training import find_program
 
 ROWS = [bytes((i, 7 * i % 256, 13 * i % 256, 31 * i % 256, i % 5)) for i in range(48)]
@@ -31,6 +35,8 @@ def small(kind: str, steps: int) -> tuple[Program, list[bytes] | None]:
     """A program with dropout and AdamW, or one with momentum, BatchNorm and a scheduler; and its data."""
     if kind == "command":  # what `e2e.command.SMALL_GPT` says
         return GPT(GPTConfig(layers=1, heads=2, width=32, context=32, steps=steps)), None
+    if kind == "wide":  # enough rows and columns for torch to share them out among threads
+        return MLP(MLPConfig(hidden=256, steps=steps, batch_size=512)), None
     if kind in ("gpt", "long"):
         context = 16 if kind == "gpt" else 128
         config = GPTConfig(layers=1, heads=2, width=32, context=context, warmup=3, steps=steps, batch_size=2)
@@ -127,6 +133,31 @@ def run_with_operation_digest(folder: str, operation: str, **options: Any) -> An
         return structs.replace(found, operations=tuple(changed))
 
     OperationRecorder.probe = altered  # type: ignore[method-assign]
+    return run_to_end(folder, **options)
+
+
+def run_with_flipped_bit(folder: str, step: int, leaf: str, lines: dict[str, str] | None = None, **options: Any) -> Any:
+    """Records a run in which one bit of the state after a step is not what the step left, and is committed to."""
+    advance = Recorder._advance
+
+    def flipping(recorder: Recorder, batch: Batch | None = None) -> StepRecord:
+        made = advance(recorder, batch)
+        if made.step != step:
+            return made
+        census = Census(recorder.program, recorder.state)
+        tensor = census.leaves[leaf]
+        tensor.view(-1)[0:1].view(torch.int32).bitwise_xor_(1)  # type: ignore[union-attr]
+        recorder._previous_root = recorder._table(Census(recorder.program, recorder.state)).root
+        return structs.replace(made, state_root=recorder._previous_root.hex())
+
+    Recorder._advance = flipping  # type: ignore[method-assign]
+    return run_with_build(folder, lines or {}, **options)
+
+
+def run_with_other_cosine(folder: str, **options: Any) -> Any:
+    """Records where a cosine has other last bits, as with another libm; learning rates follow it."""
+    cosine = math.cos
+    math.cos = lambda x: cosine(x) * (1 + 2.0**-50)
     return run_to_end(folder, **options)
 
 
