@@ -9,14 +9,17 @@ MODULES = (
     "reductions",
     "placing",
     "product_operators",
+    "updates",
     "randomness",
     "dropout",
+    "reflections",
     "elementary_operators",
     "activation_operators",
     "piecewise_operators",
     "convolution",
     "pooling",
     "folding",
+    "recurrent",
 )
 """In no particular order: no two enter the same operation."""
 

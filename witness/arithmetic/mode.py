@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from protocol.errors import UsageError
-from witness.arithmetic import definitions, registry, table, variants
+from witness.arithmetic import definitions, registry, table, truncation, variants
 from witness.arithmetic.scaling import canonical_nan
 
 __all__ = ["ExactFunctions", "ExactOperators", "activate", "kind_of", "prove"]
@@ -105,7 +105,7 @@ def kind_of(op: Any) -> str:
 def _elementary(base: str) -> bool:
     """Whether a list operator's element has a definition."""
     known = table.MOVES | table.ROUNDS | {name.partition(".")[0] for name in registry.OPERATORS}
-    return base in known or base in variants.ELEMENT
+    return base in known or f"{base}_" in known or base in variants.ELEMENT
 
 
 def _entry(op: Any) -> str | None:
@@ -160,7 +160,8 @@ def activate(name: str) -> Iterator[Exact]:
     family, _, bits = name.partition("-")
     if family != "exact" or bits not in ("14", "18"):
         raise UsageError("exact-refused", f"{name!r} is no arithmetic: exact-14 or exact-18")
-    with registry.precision(int(bits)), variants.settings(), ExactOperators(), ExactFunctions():  # type: ignore[no-untyped-call]
+    settings = registry.precision(int(bits)), variants.settings(), truncation.substituted()
+    with settings[0], settings[1], settings[2], ExactOperators(), ExactFunctions():  # type: ignore[no-untyped-call]
         yield Exact()
 
 

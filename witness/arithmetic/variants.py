@@ -94,7 +94,12 @@ def each(op: Any, mode: Callable[[], Any], *args: Any, **kwargs: Any) -> Any:
     name = schema.name.partition("::")[2].removeprefix("_foreach_")
     in_place = name.endswith("_")
     plain = name.removesuffix("_")
-    element = getattr(torch.ops.aten, ELEMENT.get(plain, plain) + ("_" if in_place else ""))
+    element = getattr(torch.ops.aten, ELEMENT.get(plain, plain) + ("_" if in_place else ""), None)
+    if element is None:  # torch has no such operator in place: computed, then stored
+
+        def element(target: torch.Tensor, *rest: Any, **named: Any) -> torch.Tensor:
+            return target.copy_(getattr(torch.ops.aten, plain)(target, *rest, **named))
+
     given = {a.name: v for a, v in zip(schema.arguments, args, strict=False)} | kwargs
     count = next(
         len(v)
