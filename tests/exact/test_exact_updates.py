@@ -1,4 +1,4 @@
-"""Optimisers' updates: in place, out of place and compiled are one definition; every optimiser of torch is near native."""
+"""Optimisers: updates in place, out of place and compiled are one definition; torch's optimisers come near native."""
 
 import pytest
 import torch
