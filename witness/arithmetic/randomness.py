@@ -13,11 +13,11 @@ or everything.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
 
 from protocol.errors import UsageError
 from witness.arithmetic import laws, sampling
@@ -41,9 +41,16 @@ def draw_key(generator: torch.Generator | None = None) -> int:
             f"a generator of device {chosen.device} has no exact definition: pass torch.Generator() of the CPU, which "
             "the exact profile takes for tensors of any device",
         )
-    with _disable_current_modes():
+    with unwatched():
         word = torch.empty((), dtype=torch.int64).random_(-(1 << 63), None, generator=chosen)
         return int(word.item()) & ((1 << 64) - 1)
+
+
+@contextmanager
+def unwatched() -> Iterator[None]:
+    """Runs torch's own operations as they are, whatever modes are on."""
+    with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():  # noqa: SLF001
+        yield
 
 
 def _values(like: torch.Tensor, generator: torch.Generator | None, draw: Draw) -> torch.Tensor:
