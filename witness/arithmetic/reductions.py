@@ -11,6 +11,7 @@ import torch
 from protocol.errors import UsageError
 from witness.arithmetic import sums
 from witness.arithmetic.comparisons import amax, amin
+from witness.arithmetic.elements import root
 from witness.arithmetic.registry import operator
 
 Dims = int | Sequence[int] | None
@@ -83,7 +84,7 @@ def var(x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
 @operator("std")
 def std(x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
     """The root of the variance."""
-    return var(x, *args, **kwargs).sqrt()
+    return root(var(x, *args, **kwargs))
 
 
 @operator("var_mean")
@@ -96,7 +97,7 @@ def var_mean(x: torch.Tensor, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, 
 def std_mean(x: torch.Tensor, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, torch.Tensor]:
     """Root of the variance, and mean."""
     v, m = var_mean(x, *args, **kwargs)
-    return v.sqrt(), m
+    return root(v), m
 
 
 @operator("linalg_vector_norm", "norm")
@@ -112,7 +113,7 @@ def vector_norm(
     x = _cast(x, dtype)
     order = 2.0 if ord is None else float(ord)
     if order == 2.0:
-        return sums.total(x * x, dim, keepdim, owned=True).sqrt()
+        return root(sums.total(x * x, dim, keepdim, owned=True))
     if order == 1.0:
         return sums.total(x.abs(), dim, keepdim, owned=True)
     if order == 0.0:
