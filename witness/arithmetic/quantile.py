@@ -9,10 +9,10 @@ fdlibm's `e_log.c`. Every operation below rounds once, in the order in which it 
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 
 from witness.arithmetic import compiled
+from witness.arithmetic.elements import root
 from witness.arithmetic.kernels import quantile as kernels
 
 CENTRE = (
@@ -120,13 +120,6 @@ def logarithm(x: torch.Tensor) -> torch.Tensor:
     r = _horner(LOG, z)
     h = f * f * 0.5
     return k * LN2_HIGH - ((h - (s * (h + r) + k * LN2_LOW)) - f)
-
-
-def root(x: torch.Tensor) -> torch.Tensor:
-    """The square root, correctly rounded: on the CPU torch may hand it to a vector library that is not."""
-    if x.device.type == "cpu":
-        return torch.from_numpy(np.asarray(np.sqrt(x.numpy())))
-    return torch.sqrt(x)
 
 
 def _horner(coefficients: tuple[float, ...], x: torch.Tensor) -> torch.Tensor:

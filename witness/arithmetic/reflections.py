@@ -12,8 +12,8 @@ import math
 import torch
 
 from witness.arithmetic import compiled, sums
+from witness.arithmetic.elements import root
 from witness.arithmetic.kernels import reflections as kernels
-from witness.arithmetic.quantile import root
 from witness.arithmetic.registry import operator
 
 
