@@ -5,6 +5,7 @@ Those that are a few IEEE operations stand here in full; the others are in `witn
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
 from witness.arithmetic import activations, functions
@@ -91,14 +92,15 @@ def log_sigmoid_backward(grad_output: torch.Tensor, x: torch.Tensor, buffer: tor
 def softplus(x: torch.Tensor, beta: Number = 1, threshold: Number = 20) -> torch.Tensor:
     """`log(1 + e**(beta x)) / beta`, linear above the threshold."""
     _single("softplus", x)
-    return evaluate(activations.softplus, kernels.softpluses, x, numbers=(float(beta), float(threshold)))
+    numbers = (np.float32(beta), np.float32(threshold), 1.0 / float(np.float32(beta)))
+    return evaluate(activations.softplus, kernels.softpluses, x, numbers=numbers)
 
 
 @operator("softplus_backward")
 def softplus_backward(grad_output: torch.Tensor, x: torch.Tensor, beta: Number, threshold: Number) -> torch.Tensor:
     """`g * sigmoid(beta x)`."""
     _single("softplus_backward", grad_output, x)
-    numbers = (float(beta), float(threshold))
+    numbers = (np.float32(beta), np.float32(threshold))
     return evaluate(activations.softplus_backward, kernels.softplus_backwards, grad_output, x, numbers=numbers)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from witness.arithmetic.cores import INFINITY, NAN, clamp, wide_exp, wide_log, wide_log1p
 from witness.arithmetic.elements import (
     Element,
@@ -15,7 +17,19 @@ from witness.arithmetic.elements import (
     where,
     wide,
 )
-from witness.arithmetic.functions import DOWN, LN2_HIGH, LN2_LOW, LOG2E, ONE, SHIFT_UP, ZERO, expm1, near_one, sigmoid
+from witness.arithmetic.functions import (
+    DOWN,
+    LN2_HIGH,
+    LN2_LOW,
+    LOG2E,
+    ONE,
+    SHIFT_UP,
+    ZERO,
+    expm1,
+    near_one,
+    sigmoid,
+    sigmoid_and_rest,
+)
 
 TAIL_NUMERATOR = singles(0.5000000031505907, 0.439283334860071, 0.18396907283468197, 0.04088110723497344,
                          0.00415322723804805)  # fmt: skip
@@ -69,12 +83,12 @@ def gelu_tanh(x: Element) -> Element:
 
 
 def gelu_tanh_backward(g: Element, x: Element) -> Element:
-    """`g * s * (1 + x * (1 - s) * (1.5957691 + 0.2140644 * x**2))` with `s = sigmoid(2 u)`."""
+    """`g * (s * (1 + x * (1 - s) * (1.5957691 + 0.2140644 * x**2)))` with `s = sigmoid(2 u)`."""
     x = where(x < f32(-12.0), f32(-12.0), x)
     x = where(x > f32(12.0), f32(12.0), x)
     square = x * x
-    s = sigmoid(x * (square * CUBIC + SLOPE))
-    return g * (s * (x * (ONE - s) * (square * CUBIC_SLOPE + SLOPE) + ONE))
+    s, rest = sigmoid_and_rest(x * (square * CUBIC + SLOPE))
+    return g * (s * (x * rest * (square * CUBIC_SLOPE + SLOPE) + ONE))
 
 
 def silu(x: Element) -> Element:
@@ -84,8 +98,8 @@ def silu(x: Element) -> Element:
 
 def silu_backward(g: Element, x: Element) -> Element:
     """`g * (s * (1 + x * (1 - s)))` with `s = sigmoid(x)`."""
-    s = sigmoid(x)
-    return g * (s * (x * (ONE - s) + ONE))
+    s, rest = sigmoid_and_rest(x)
+    return g * (s * (x * rest + ONE))
 
 
 def sigmoid_backward(g: Element, y: Element) -> Element:
@@ -109,18 +123,18 @@ def log_sigmoid_backward(g: Element, x: Element) -> Element:
     return g * sigmoid(-x)
 
 
-def softplus(x: Element, beta: float, threshold: float) -> Element:
-    """`log(1 + e**(beta x)) / beta`; x itself where `beta x` exceeds the threshold."""
-    scaled = wide(x) * beta
-    value = wide_log1p(wide_exp(clamp(scaled, -200.0, 200.0)))
-    return where(scaled > threshold, x, narrow(value * (1.0 / beta)))
+def softplus(x: Element, beta: np.float32, threshold: np.float32, inverse: float) -> Element:
+    """`log(1 + e**(beta x)) / beta`, given 1 / beta as well; x itself where `beta x` exceeds the threshold."""
+    scaled = x * beta
+    w = wide(scaled)
+    value = where(w > 40.0, w, wide_log1p(wide_exp(clamp(w, -200.0, 40.0))))
+    return where(scaled > threshold, x, narrow(value * inverse))
 
 
-def softplus_backward(g: Element, x: Element, beta: float, threshold: float) -> Element:
+def softplus_backward(g: Element, x: Element, beta: np.float32, threshold: np.float32) -> Element:
     """`g * sigmoid(beta x)`; g itself where `beta x` exceeds the threshold."""
-    scaled = wide(x) * beta
-    e = wide_exp(clamp(scaled, -200.0, 200.0))
-    return where(scaled > threshold, g, narrow(wide(g) * (e / (e + 1.0))))
+    scaled = x * beta
+    return where(scaled > threshold, g, g * sigmoid(scaled))
 
 
 def mish(x: Element) -> Element:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import torch
 
 from protocol.errors import UsageError
@@ -18,7 +19,7 @@ Number = int | float
 
 
 def evaluate(
-    definition: Definition, kernel: Kernel | None, *operands: torch.Tensor, numbers: tuple[float, ...] = ()
+    definition: Definition, kernel: Kernel | None, *operands: torch.Tensor, numbers: tuple[float | np.float32, ...] = ()
 ) -> torch.Tensor:
     """The definition's value, by its compiled form where there is one and the operands allow it.
 

@@ -87,7 +87,7 @@ def floor(x: Element) -> Element:
 
 
 def root(x: Element) -> Element:
-    """The square root, rightly rounded: on CPUs torch asks MKL, whose roots are off by one unit in a fifth of all cases."""
+    """The square root with one rounding; torch asks MKL on CPUs, which is off by a unit in a fifth of all cases."""
     if x.device.type != "cpu":
         return torch.sqrt(x)
     with np.errstate(invalid="ignore"):

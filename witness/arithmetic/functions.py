@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from witness.arithmetic.cores import (
     INFINITY,
+    NAN,
     clamp,
     erf_near_zero,
     erfc_of_positive,
@@ -77,6 +78,15 @@ def sigmoid(x: Element) -> Element:
     return where(x < ZERO, z, ONE) / (z + ONE)
 
 
+def sigmoid_and_rest(x: Element) -> tuple[Element, Element]:
+    """(s, 1 - s) with `s = sigmoid(x)`: the larger is `1 / (1 + z)`, the other z times it, so that no digits cancel."""
+    z = decay(-magnitude(x))
+    larger = over(ONE, z + ONE)
+    smaller = z * larger
+    negative = x < ZERO
+    return where(negative, smaller, larger), where(negative, larger, smaller)
+
+
 def exp2(x: Element) -> Element:
     """2**x."""
     return narrow(wide_exp2(clamp(wide(x), -200.0, 200.0)))
@@ -136,7 +146,7 @@ def asinh(x: Element) -> Element:
 def acosh(x: Element) -> Element:
     """`log1p(d + sqrt(2 d + d**2))` with `d = x - 1`."""
     d = wide(x) - 1.0
-    return narrow(wide_log1p(d + root(d * 2.0 + d * d)))
+    return narrow(where(d < 0.0, NAN, wide_log1p(d + root(d * 2.0 + d * d))))
 
 
 def atanh(x: Element) -> Element:

@@ -75,14 +75,14 @@ def tanh_backwards(start, stop, g, y, out):  # type: ignore[no-untyped-def]
         out[i] = tanh_backward(g[i], y[i])
 
 
-@kernel("void(uint64, uint64, float32[::1], float64, float64, float32[::1])")
-def softpluses(start, stop, x, beta, threshold, out):  # type: ignore[no-untyped-def]
-    """`out = softplus(x, beta, threshold)`."""
+@kernel("void(uint64, uint64, float32[::1], float32, float32, float64, float32[::1])")
+def softpluses(start, stop, x, beta, threshold, inverse, out):  # type: ignore[no-untyped-def]
+    """`out = softplus(x, beta, threshold, inverse)`."""
     for i in range(start, stop):
-        out[i] = softplus(x[i], beta, threshold)
+        out[i] = softplus(x[i], beta, threshold, inverse)
 
 
-@kernel("void(uint64, uint64, float32[::1], float32[::1], float64, float64, float32[::1])")
+@kernel("void(uint64, uint64, float32[::1], float32[::1], float32, float32, float32[::1])")
 def softplus_backwards(start, stop, g, x, beta, threshold, out):  # type: ignore[no-untyped-def]
     """`out = softplus_backward(g, x, beta, threshold)`."""
     for i in range(start, stop):
