@@ -12,7 +12,7 @@ from protocol.errors import UsageError
 from witness.arithmetic import mode, registry, table
 from witness.arithmetic.mode import activate, kind_of
 
-KINDS = {"moves", "rounds", "replaced", "integers", "refused"}
+KINDS = {"moves", "rounds", "replaced", "integers", "composite", "refused"}
 
 
 def overloads():
@@ -44,6 +44,8 @@ def test_what_is_listed_nowhere_is_refused_and_not_run():
     for op in overloads():
         name = op._schema.name.partition("::")[2]
         if table.base(name) in listed or name in listed or name.startswith("_foreach_"):
+            continue
+        if torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "CompositeImplicitAutograd"):
             continue
         refused += 1
         with pytest.raises(UsageError) as error:
@@ -215,7 +217,8 @@ def test_half_precision_results_keep_their_type():
         assert (a.float() @ b.t().float()).dtype == torch.float32
 
 
-def test_checkpointed_segments_run_forward_again_under_the_functions():
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpointed_segments_run_forward_again_under_the_functions(reentrant):
     """Checkpointing runs the forward pass inside the backward pass: the function mode must still be there."""
     torch.manual_seed(0)
     layer = nn.Sequential(nn.Linear(7, 7), nn.Dropout(0.5), nn.Linear(7, 7))
@@ -225,7 +228,7 @@ def test_checkpointed_segments_run_forward_again_under_the_functions():
         with activate("exact-14"):
             torch.manual_seed(5)
             x = X.clone().requires_grad_()
-            out = checkpoint(layer, x, use_reentrant=False) if through else layer(x)
+            out = checkpoint(layer, x, use_reentrant=reentrant) if through else layer(x)
             out.square().sum().backward()
         gradients.append([p.grad.clone() for p in layer.parameters()])
     for a, b in zip(*gradients, strict=True):
@@ -269,3 +272,13 @@ def test_a_nan_gets_one_pattern_before_it_is_committed_to():
     assert x.view(torch.int32).tolist()[1:3] == [0x7FC00000, 0x7FC00000]
     assert half.view(torch.int16).tolist()[1:3] == [0x7FC0, 0x7FC0]
     assert torch.equal(x.view(torch.int32)[[0, 3, 4, 5]], kept.view(torch.int32)[[0, 3, 4, 5]])
+
+
+def test_composites_are_taken_apart_where_autograd_is_left_out():
+    layer = nn.Linear(7, 3)
+    with activate("exact-14"):
+        expected = layer(X).to(torch.bfloat16)
+        with torch.inference_mode():
+            found = layer(X).to(torch.bfloat16)
+            assert torch.equal(torch.einsum("ij,kj->ik", X, Y), X @ Y.t())
+    assert torch.equal(found, expected)

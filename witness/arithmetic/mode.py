@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from protocol.errors import UsageError
-from witness.arithmetic import definitions, registry, table, truncation, variants
+from witness.arithmetic import definitions, recomputation, registry, table, truncation, variants
 from witness.arithmetic.scaling import canonical_nan
 
 __all__ = ["ExactFunctions", "ExactOperators", "activate", "kind_of", "prove"]
@@ -49,18 +49,6 @@ class ExactFunctions(TorchFunctionMode):
         return registry.FUNCTIONS.get(func, func)(*args, **(kwargs or {}))
 
 
-@registry.function(torch.Tensor.backward)
-def _backward(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> None:
-    """Keeps the function mode on in the backward pass, where checkpointed segments run forward again."""
-    names = ("gradient", "retain_graph", "create_graph", "inputs")
-    given = {**dict(zip(names, args, strict=False)), **kwargs}
-    with ExactFunctions():
-        torch.autograd.backward(
-            tensor, given.get("gradient"), given.get("retain_graph"), given.get("create_graph", False),
-            inputs=given.get("inputs"),
-        )  # fmt: skip
-
-
 @functools.cache
 def _plan(op: Any) -> Callable[..., Any]:
     """What stands for one operator overload; decided once."""
@@ -69,6 +57,8 @@ def _plan(op: Any) -> Callable[..., Any]:
         return op  # type: ignore[no-any-return]
     if kind == "refused":
         return _refusal(op)
+    if kind == "composite":
+        return functools.partial(variants.taken_apart, op, ExactOperators)
     name = op._schema.name.partition("::")[2]  # noqa: SLF001
     if name.startswith("_foreach_"):
         return functools.partial(variants.each, op, ExactOperators)
@@ -85,7 +75,11 @@ def _plan(op: Any) -> Callable[..., Any]:
 
 @functools.cache
 def kind_of(op: Any) -> str:
-    """`moves`, `rounds`, `replaced`, `integers` or `refused`: the class of one operator overload."""
+    """`moves`, `rounds`, `replaced`, `integers`, `composite` or `refused`: the class of one operator overload.
+
+    A composite is made of other operators, each of which has a class; it reaches a mode only where autograd is left out
+    (`torch.inference_mode`).
+    """
     if not isinstance(op, torch._ops.OpOverload) or op.namespace not in ("aten", "profiler"):  # noqa: SLF001
         return "refused"
     if op.namespace == "profiler":  # optimisers mark their steps for it; no tensor is touched
@@ -96,10 +90,12 @@ def kind_of(op: Any) -> str:
     if _entry(op) is not None:
         return "replaced"
     base = table.base(name)
-    for kind, names in (("moves", table.MOVES), ("rounds", table.ROUNDS), ("integers", table.INTEGER)):
+    for kind, names in (("moves", table.MOVES), ("rounds", table.ROUNDS)):
         if base in names:
             return kind
-    return "refused"
+    full: str = op.name()  # type: ignore[no-untyped-call]
+    composite = torch._C._dispatch_has_kernel_for_dispatch_key(full, "CompositeImplicitAutograd")  # noqa: SLF001
+    return "composite" if composite else "integers" if base in table.INTEGER else "refused"
 
 
 def _elementary(base: str) -> bool:
@@ -160,8 +156,14 @@ def activate(name: str) -> Iterator[Exact]:
     family, _, bits = name.partition("-")
     if family != "exact" or bits not in ("14", "18"):
         raise UsageError("exact-refused", f"{name!r} is no arithmetic: exact-14 or exact-18")
-    settings = registry.precision(int(bits)), variants.settings(), truncation.substituted()
-    with settings[0], settings[1], settings[2], ExactOperators(), ExactFunctions():  # type: ignore[no-untyped-call]
+    with (
+        registry.precision(int(bits)),
+        variants.settings(),
+        truncation.substituted(),
+        recomputation.under(ExactFunctions),
+        ExactOperators(),  # type: ignore[no-untyped-call]
+        ExactFunctions(),
+    ):
         yield Exact()
 
 

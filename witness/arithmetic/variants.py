@@ -131,6 +131,12 @@ def each(op: Any, mode: Callable[[], Any], *args: Any, **kwargs: Any) -> Any:
     return None if in_place else results
 
 
+def taken_apart(op: Any, mode: Callable[[], Any], *args: Any, **kwargs: Any) -> Any:
+    """A composite operator as the operators that it is made of, each dispatched again under the mode."""
+    with mode():
+        return op.decompose(*args, **kwargs)
+
+
 def _has_float(values: Any) -> bool:
     for value in values:
         if isinstance(value, torch.Tensor):
