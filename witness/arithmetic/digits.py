@@ -5,8 +5,10 @@ D = 3 for p <= 22, and multiplies the planes of digits with 8-bit integer produc
 lie side by side along K, low to high in one operand and high to low in the other, so that all pairs of digits of one
 weight are one product of a window of planes: 2D - 1 calls. A window of w <= D planes sums `w * K` terms of magnitude at
 most `2**14`, so `D * K * 2**14 < 2**31` keeps every int32 sum exact; wrapping inside the sum does no harm, saturating
-would, and the trial finds it out. The weights are put together in float64: all partial results are integers of
-magnitude at most `2**(2p + 1) * K <= 2**53`.
+would, and the trial finds it out. The weights are put together in float64, highest first. A partial result is a sum of
+K products of two numbers whose digits, taken without signs, weigh at most `W = 2**p + 256 + ... + 256**(D - 1)` (each
+lower digit weighs at most half a unit of the next one, and the highest at most `|q|` plus all the lower ones):
+`W**2 * K <= 2**53` keeps every partial result exact.
 
 `Stacked` puts the planes below one another on the left and beside one another on the right: all pairs of digits in one
 call, D * D outputs for each element of the result. For small matrices, where calls cost more than memory.
@@ -47,8 +49,10 @@ class Digits(Engine):
         self._padded = padded
 
     def longest(self, bits: int) -> int:
-        """`D * K * 2**14 < 2**31` and `2p + 1 + log2 K <= 53`."""
-        return min(((1 << 17) - 1) // count(bits), 1 << (52 - 2 * bits))
+        """`D * K * 2**14 < 2**31` and `W**2 * K <= 2**53`."""
+        digits = count(bits)
+        weight = (1 << bits) + sum(1 << 8 * i for i in range(1, digits))
+        return min(((1 << 17) - 1) // digits, (1 << 53) // weight**2)
 
     def form(self, x: torch.Tensor, axis: int, bits: int) -> Form:
         """See `Engine.form`: the planes of digits, along K or (stacked) along the other dimension."""
@@ -136,7 +140,9 @@ class Stacked(Digits):
         digits, (batch, m, n) = count(bits), _result_shape(a, b)
         out = torch.empty((batch, m, n), dtype=torch.float32, device=a.data.device)
         rows, columns = _steps(a, b, batch)
-        for matrices, _, _ in _blocks(batch, digits * m, digits * n, 1, a.data.device.type == "cpu"):
+        together = max(1, SCRATCH // (digits * digits * m * n))
+        for start in range(0, batch, together):
+            matrices = range(start, min(batch, start + together))
             sums = torch.empty((len(matrices), digits * m, digits * n), dtype=torch.int32, device=a.data.device)
             lefts, rights = _some(a.data, matrices).unbind(0), _some(b.data, matrices).unbind(0)
             for left, right, s in zip(lefts, rights, sums.unbind(0), strict=True):

@@ -37,7 +37,7 @@ def prepare(x: torch.Tensor, axis: int, bits: int) -> Operand:
     Args:
         x: float32, bfloat16 or float16 of at least two dimensions.
         axis: -1 if it will stand on the left, -2 on the right.
-        bits: magnitude bits p, 2 .. 18.
+        bits: magnitude bits p, 8 .. 18.
 
     Raises:
         UsageError: `exact-refused` for any other dtype.
@@ -48,8 +48,8 @@ def prepare(x: torch.Tensor, axis: int, bits: int) -> Operand:
             f"an exact product of {x.dtype} operands is not defined: convert them with .float(), or keep the model in"
             " float32 (bfloat16 and float16 work too)",
         )
-    if x.dim() < 2 or not 2 <= bits <= 18:
-        raise UsageError("exact-refused", f"a product needs matrices and 2 to 18 bits, not {tuple(x.shape)} and {bits}")
+    if x.dim() < 2 or not 8 <= bits <= 18:
+        raise UsageError("exact-refused", f"a product needs matrices and 8 to 18 bits, not {tuple(x.shape)} and {bits}")
     return Operand(x.detach().resolve_neg().to(torch.float32), axis, bits)
 
 
@@ -79,14 +79,15 @@ def multiply(a: torch.Tensor | Operand, b: torch.Tensor | Operand, bits: int) ->
     batch = x.shape[:-2]
     if batch != y.shape[:-2]:
         batch = torch.broadcast_shapes(batch, y.shape[:-2])  # type: ignore[no-untyped-call]
+    if 0 in (*batch, m, n, k):
+        return torch.zeros((*batch, m, n), dtype=torch.float32, device=x.device)
+    if x.shape[:-2] != y.shape[:-2]:
         if y.shape[:-2].numel() == 1 and not isinstance(a, Operand):  # one right operand: the batch is more rows
             left = Operand(x.reshape(1, -1, k), -1, bits)
         elif x.shape[:-2] != batch and x.shape[:-2].numel() > 1:
             left = Operand(x.expand(*batch, m, k), -1, bits)
         if y.shape[:-2] != batch and y.shape[:-2].numel() > 1:
             right = Operand(y.expand(*batch, k, n), -2, bits)
-    if 0 in (*batch, m, n, k):
-        return torch.zeros((*batch, m, n), dtype=torch.float32, device=x.device)
     return _product(left, right, bits).reshape(*batch, m, n)
 
 

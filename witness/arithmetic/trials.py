@@ -7,12 +7,14 @@ they disagree with float64.
 
 Which one is faster depends on the machine, so it is measured where it matters: the first products of a shape class (the
 power of two above each size, the order of the strides, device and threads) take turns between the engines, and after
-`TURNS` of each the one with the least time keeps the class. The bits are the same whoever wins.
+`TURNS` of each the one with the least time keeps the class. An engine that is clearly slower on products that take long
+gets no second turn. The bits are the same whoever wins.
 """
 
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Callable
 
@@ -30,12 +32,17 @@ COMPACT = 1 << 20
 """Multiplications of a matrix up to which one compiled call may do it all, and of a product, up to which it does."""
 STACK = 1 << 19
 """Outputs of stacked planes up to which stacking is worth a turn."""
+LONG = 0.03
+"""Seconds from which one turn says enough: making the kernel for a new shape takes less than a tenth of it."""
+CLEARLY = 1.5
+"""How many times slower than the best an engine is to get no second turn."""
 SLOW = 4.0
-"""An engine this many times slower than float64 on a middling product is not worth a turn on a large one."""
+"""8-bit products this many times slower than float64 ones of the same shape never get a turn."""
 
 _proven: dict[tuple[object, ...], bool] = {}
 _times: dict[tuple[object, ...], dict[Engine, list[float]]] = {}
 _chosen: dict[tuple[object, ...], Engine] = {}
+_one_at_a_time = threading.RLock()
 
 
 def multiply(left: Operand, right: Operand, bits: int) -> tuple[torch.Tensor, bool]:
@@ -66,7 +73,8 @@ def multiply(left: Operand, right: Operand, bits: int) -> tuple[torch.Tensor, bo
             engines.append(STACKED)
     if len(engines) == 1:
         return FLOAT64.multiply(left, right, bits)
-    return _turn(key, engines, left, right, bits)
+    with _one_at_a_time:
+        return _turn(key, engines, left, right, bits)
 
 
 def proven(engine: Engine, device: torch.device) -> bool:
@@ -117,12 +125,22 @@ def _turn(
                 drop(DIGITS, device)
                 break
         return sure, special
-    engine = min((each for each in engines if each in times), key=lambda each: len(times[each]))
+    engine = min(_open(times) or times, key=lambda each: len(times[each]))
     result = timed(engine)
-    if min(len(taken) for taken in times.values()) >= TURNS:
+    if not _open(times):
         _chosen[key] = min(times, key=lambda each: min(times[each]))
         del _times[key]
     return result
+
+
+def _open(times: dict[Engine, list[float]]) -> list[Engine]:
+    """The engines that another turn could still make the winner."""
+    best = min(min(taken) for taken in times.values())
+    return [
+        engine
+        for engine, taken in times.items()
+        if len(taken) < TURNS and (min(taken) < LONG or min(taken) <= CLEARLY * best)
+    ]
 
 
 def _wait(device: torch.device) -> None:
@@ -131,7 +149,7 @@ def _wait(device: torch.device) -> None:
 
 
 def _digits_worst_cases(device: torch.device) -> bool:
-    """Every pair of digits, the longest sums of every pair of extremes, and random digits in every order of memory.
+    """Every pair of digits, the longest sums of every pair of extremes, random digits in every order of memory.
 
     Only for a kernel that is not slower than it is worth: the fallback without oneDNN is a triple loop.
     """
@@ -149,7 +167,8 @@ def _digits_worst_cases(device: torch.device) -> bool:
         a[::3, ::2], a[1::3, 1::2], b[:, ::3] = 127, -128, 127
         expected = a @ b
         left, right = a.to(device, torch.int8), b.to(device, torch.int8)
-        for x in (left, left.T.contiguous().T):
+        window = torch.cat([left, left], 1)[:, k:]
+        for x in (left, left.T.contiguous().T, window):
             for y in (right, right.T.contiguous().T):
                 if not torch.equal(_int_mm(x, y).cpu().to(torch.int64), expected):
                     return False
