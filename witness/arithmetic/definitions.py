@@ -19,6 +19,12 @@ MODULES = (
     "convolution",
     "pooling",
     "folding",
+    "normalisation",
+    "batch_normalisation",
+    "weight_normalisation",
+    "softmax",
+    "losses",
+    "cross_entropy",
     "recurrent",
 )
 """In no particular order: no two enter the same operation."""

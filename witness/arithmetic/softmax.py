@@ -1,0 +1,151 @@
+"""Softmax, its logarithm, and sums of exponentials.
+
+For one row x, with `total` the halving sum of `sums` and `exp`, `log` those of `functions`:
+
+    m = max(x) + 0                        (so that a largest element of -0 counts as +0)
+    softmax:       e = exp(x - m),  y = e / total(e);              dx = (g - total(g * y)) * y
+    log_softmax:   y = (x - m) - log(total(exp(x - m)));           dx = g - exp(y) * total(g)
+    logsumexp:     log(total(exp(x - m))) + m, with m = 0 where the largest element is infinite
+
+Every operation rounds once. A row that holds NaN or +infinity, or nothing but -infinity, is all NaN, as in torch;
+`_safe_softmax` gives zeros for the last of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from witness.arithmetic import compiled, functions, sums
+from witness.arithmetic.derivatives import array, value, widened
+from witness.arithmetic.kernels import softmax as kernels
+from witness.arithmetic.registry import operator
+
+
+def _decay(x: torch.Tensor) -> torch.Tensor:
+    """`exp` of what is not positive."""
+    return functions.decay(x) if x.dtype == torch.float32 else value("exp", x)
+
+
+def by_rows(
+    kernel: Callable[..., None], form: Callable[..., torch.Tensor], dim: int, *operands: torch.Tensor
+) -> torch.Tensor:
+    """The compiled form over rows along `dim` where there is one, else the tensor form along the last dimension.
+
+    Args:
+        kernel: of (start, stop, n, operands, result), flat.
+        form: of operands with the rows last.
+        dim: where the rows lie.
+        operands: float32 or float64, of one shape.
+
+    Returns:
+        A contiguous tensor of that shape.
+    """
+    shape = operands[0].shape
+    if not shape:
+        return by_rows(kernel, form, 0, *(t.reshape(1) for t in operands)).reshape(())
+    rows = [t.movedim(dim, -1).contiguous() for t in operands]
+    if not rows[0].numel():
+        return torch.empty_like(operands[0], memory_format=torch.contiguous_format)
+    if rows[0].dtype == torch.float32 and compiled.usable(*rows):
+        out = torch.empty_like(rows[0])
+        n = rows[0].shape[-1]
+        compiled.run(kernel, out.numel() // n, n, *map(array, rows), array(out), weight=4 * n)
+    else:
+        out = form(*rows)
+    return out.movedim(-1, dim).contiguous()
+
+
+def _shifted(x: torch.Tensor) -> torch.Tensor:
+    return x - (x.amax(-1, keepdim=True) + 0.0)
+
+
+def _softmax(x: torch.Tensor) -> torch.Tensor:
+    e = _decay(_shifted(x))
+    return e / sums.total(e, -1, True)
+
+
+def _softmax_backward(g: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return (g - sums.total(g * y, -1, True, owned=True)) * y
+
+
+def _log_softmax(x: torch.Tensor) -> torch.Tensor:
+    s = _shifted(x)
+    return s - value("log", sums.total(_decay(s), -1, True, owned=True))
+
+
+def _log_softmax_backward(g: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return g - _decay(y) * sums.total(g, -1, True)
+
+
+@operator("_softmax", halves=True)
+def softmax(x: torch.Tensor, dim: int, half_to_float: bool = False) -> torch.Tensor:
+    """Exponentials over their sum, along one dimension."""
+    y = by_rows(kernels.forward, _softmax, dim, widened(x))
+    return y if half_to_float else y.to(x.dtype)
+
+
+@operator("_softmax_backward_data", halves=True)
+def softmax_backward(g: torch.Tensor, y: torch.Tensor, dim: int, input_dtype: torch.dtype) -> torch.Tensor:
+    """The gradient of softmax's operand, in the operand's precision."""
+    return by_rows(kernels.backward, _softmax_backward, dim, widened(g), widened(y)).to(input_dtype)
+
+
+@operator("_log_softmax", halves=True)
+def log_softmax(x: torch.Tensor, dim: int, half_to_float: bool = False) -> torch.Tensor:
+    """The logarithm of softmax, along one dimension."""
+    y = by_rows(kernels.log_forward, _log_softmax, dim, widened(x))
+    return y if half_to_float else y.to(x.dtype)
+
+
+@operator("_log_softmax_backward_data", halves=True)
+def log_softmax_backward(g: torch.Tensor, y: torch.Tensor, dim: int, input_dtype: torch.dtype) -> torch.Tensor:
+    """The gradient of log_softmax's operand, in the operand's precision."""
+    return by_rows(kernels.log_backward, _log_softmax_backward, dim, widened(g), widened(y)).to(input_dtype)
+
+
+@operator("_safe_softmax", halves=True)
+def safe_softmax(x: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """Softmax, with zeros where all elements of a row are -infinity."""
+    x = x if dtype is None else x.to(dtype)
+    y = softmax(x, dim)
+    return torch.where((x == -torch.inf).all(dim, keepdim=True), torch.zeros_like(y), y)
+
+
+@operator("_masked_softmax")
+def masked_softmax(x: torch.Tensor, mask: torch.Tensor, dim: int | None = None, mask_type: int | None = None) -> Any:
+    """Softmax over what the mask does not cover; zeros elsewhere, and in rows that are covered."""
+    if mask_type == 0 and mask.dim() == 2 and x.dim() == 4:  # (L, L) for all
+        mask = mask.view(1, 1, *mask.shape)
+    elif mask_type == 1 and mask.dim() == 2 and x.dim() == 4:  # (B, L): keys
+        mask = mask.view(mask.shape[0], 1, 1, mask.shape[1])
+    y = safe_softmax(x.masked_fill(mask.to(torch.bool), -torch.inf), x.dim() - 1 if dim is None else dim)
+    return y.masked_fill(mask.to(torch.bool), 0.0)
+
+
+@operator("_masked_softmax_backward")
+def masked_softmax_backward(g: torch.Tensor, y: torch.Tensor, mask: torch.Tensor, dim: int | None = None) -> Any:
+    """Zeros where the mask covers."""
+    covered = mask.to(torch.bool)
+    by_x = softmax_backward(g.masked_fill(covered, 0.0), y, y.dim() - 1 if dim is None else dim, y.dtype)
+    return by_x.masked_fill(covered, 0.0)
+
+
+@operator("logsumexp")
+def logsumexp(x: torch.Tensor, dim: int | Sequence[int], keepdim: bool = False) -> torch.Tensor:
+    """The logarithm of the sum of exponentials over dimensions."""
+    places = sorted({d % max(1, x.dim()) for d in ([dim] if isinstance(dim, int) else list(dim) or range(x.dim()))})
+    if not x.dim():
+        return x + 0.0
+    kept = [size for place, size in enumerate(x.shape) if place not in places]
+    shape = [1 if place in places else size for place, size in enumerate(x.shape)] if keepdim else kept
+    if not x.numel():
+        return x.new_full(shape, -torch.inf)
+    others = [place for place in range(x.dim()) if place not in places]
+    rows = x.permute(*others, *places).reshape(*kept, -1)
+    m = rows.amax(-1, keepdim=True) + 0.0
+    m = torch.where(m.isinf(), torch.zeros_like(m), m)
+    s = sums.total(value("exp", rows - m), -1, True, owned=True)
+    return (value("log", s) + m).reshape(shape)

@@ -1,0 +1,41 @@
+"""Weight normalisation: a direction and a length (Salimans, Kingma, 2016), as torch dispatches it where it is fused.
+
+For each index of dimension `dim`, over all other dimensions:
+
+    norm = sqrt(total(v * v)),  w = v * (g / norm)
+    dot = total(dw * v),  dg = dot / norm,  dv = (dw - v * (dot / (norm * norm))) * (g / norm)
+"""
+
+from __future__ import annotations
+
+import torch
+
+from witness.arithmetic import sums
+from witness.arithmetic.derivatives import widened
+from witness.arithmetic.elements import root
+from witness.arithmetic.registry import operator
+
+
+def _over_others(x: torch.Tensor, dim: int) -> torch.Tensor:
+    """The total over every dimension but one; with size 1 in those."""
+    shape = [size if place == dim % x.dim() else 1 for place, size in enumerate(x.shape)]
+    return sums.total(x.movedim(dim, 0).reshape(x.shape[dim], -1), 1).view(shape)
+
+
+@operator("_weight_norm_interface", halves=True)
+def weight_norm(v: torch.Tensor, g: torch.Tensor, dim: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    """The weight, and the norms of its directions (of the shape of `g`, wide)."""
+    wide = widened(v)
+    norm = root(_over_others(wide * wide, dim)).view(g.shape)
+    return (wide * (widened(g) / norm)).to(v.dtype), norm
+
+
+@operator("_weight_norm_interface_backward", halves=True)
+def weight_norm_backward(
+    grad: torch.Tensor, v: torch.Tensor, g: torch.Tensor, norm: torch.Tensor, dim: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Gradients of direction and length."""
+    wide, up, norm = widened(v), widened(grad), widened(norm)
+    dot = _over_others(up * wide, dim).view(g.shape)
+    by_v = (up - wide * (dot / (norm * norm))) * (widened(g) / norm)
+    return by_v.to(v.dtype), (dot / norm).to(g.dtype)
