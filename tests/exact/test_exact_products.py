@@ -276,7 +276,7 @@ def test_an_operand_is_put_on_its_grid_once_for_each_engine():
 
 @pytest.fixture
 def fresh_trials():
-    tables = trials._proven, trials._times, trials._chosen
+    tables = trials._proven, trials._classes
     kept = [dict(table) for table in tables]
     for table in tables:
         table.clear()
@@ -328,7 +328,7 @@ def test_an_engine_that_errs_on_a_product_at_hand_is_dropped(fresh_trials):
         for _ in range(8):
             assert same(multiply(a, b, 14), expected)
     assert not trials.proven(DIGITS, CPU)
-    assert not trials._chosen
+    assert STACKED not in {engine for known in trials._classes.values() for engine in known.best}
 
 
 def test_disagreeing_float64_sums_stop_everything(fresh_trials):
@@ -347,19 +347,35 @@ def test_the_fastest_engine_keeps_a_class(fresh_trials):
     a, b = spread(150, 100, seed=19), spread(100, 150, seed=20)
     for _ in range(4 * trials.TURNS):
         multiply(a, b, 14)
-    assert len(trials._chosen) == 1
-    assert not trials._times
-    (winner,) = trials._chosen.values()
+    ((_, known),) = trials._classes.items()
+    assert set(known.turns.values()) == {trials.TURNS}
+    winner = known.winner()
     with mock.patch.object(winner, "multiply", wraps=winner.multiply) as used:
         multiply(a, b, 14)
         multiply(a[:-1], b[:, 1:], 14)
     assert used.call_count == 2
 
 
-def test_a_clearly_slower_engine_gets_one_turn_when_turns_are_long():
-    times = {FLOAT64: [0.2], DIGITS: [0.1], STACKED: [0.11, 0.1, 0.1]}
-    assert trials._open(times) == [DIGITS]
-    assert trials._open({FLOAT64: [0.02], DIGITS: [0.01]}) == [FLOAT64, DIGITS]
+def test_turns():
+    known = trials.ShapeClass()
+    for engine, seconds in ((FLOAT64, 0.2), (DIGITS, 0.1), (STACKED, 0.11)):
+        known.took(engine, seconds)
+    first = [known.next() for _ in range(2)]
+    assert first == [(DIGITS, True)] * 2  # float64 is clearly slower, and turns are long
+    known.took(DIGITS, 0.3)
+    assert known.next() == (STACKED, True)
+    for engine in (DIGITS, STACKED, STACKED):
+        known.took(engine, 0.3)
+    assert known.next() == (DIGITS, False)
+    while known.products % trials.AGAIN != trials.AGAIN - 1:
+        assert known.next() == (DIGITS, False)
+    assert known.next() == (FLOAT64, True)
+    known.took(FLOAT64, 0.09)
+    assert known.next() == (FLOAT64, False)
+    quick = trials.ShapeClass()
+    quick.took(FLOAT64, 0.02)
+    quick.took(DIGITS, 0.001)
+    assert quick.open() == [FLOAT64, DIGITS]
 
 
 def test_without_exact_float64_products_nothing_is_multiplied(fresh_trials):

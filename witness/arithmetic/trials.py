@@ -5,10 +5,11 @@ first use in a process an engine multiplies worst cases whose sums are known, an
 first product of each shape class every engine multiplies the product at hand, and those that use digits are dropped if
 they disagree with float64.
 
-Which one is faster depends on the machine, so it is measured where it matters: the first products of a shape class (the
-power of two above each size, the order of the strides, device and threads) take turns between the engines, and after
-`TURNS` of each the one with the least time keeps the class. An engine that is clearly slower on products that take long
-gets no second turn. The bits are the same whoever wins.
+Which one is faster depends on the machine, so it is measured where it matters. The first products of a shape class (the
+power of two above each size, the order of the strides, device and threads) take turns between the engines; after
+`TURNS` of each, the one with the least time keeps the class. An engine that is clearly slower on products that take
+long gets no second turn. Since another program may have been in the way, every `AGAIN` products the engines that were
+not far behind get another turn: the least time of all turns decides. The bits are the same whoever wins.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import math
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import torch
 
@@ -28,6 +30,10 @@ from witness.arithmetic.operands import Operand, touched
 
 TURNS = 3
 """Products that each engine gets in a new shape class."""
+AGAIN = 256
+"""Products of a class from one later turn to the next."""
+FAR = 3.0
+"""How many times slower than the best an engine is to get no later turn."""
 COMPACT = 1 << 20
 """Multiplications of a matrix up to which one compiled call may do it all, and of a product, up to which it does."""
 STACK = 1 << 19
@@ -39,9 +45,53 @@ CLEARLY = 1.5
 SLOW = 4.0
 """8-bit products this many times slower than float64 ones of the same shape never get a turn."""
 
+
+@dataclass(slots=True, eq=False)
+class ShapeClass:
+    """The engines of one shape class.
+
+    Attributes:
+        best: the least seconds of each engine's turns.
+        turns: how many turns each has had.
+        products: how many products the class has seen since the first.
+    """
+
+    best: dict[Engine, float] = field(default_factory=dict)
+    turns: dict[Engine, int] = field(default_factory=dict)
+    products: int = 0
+
+    def took(self, engine: Engine, seconds: float) -> None:
+        """Counts one turn."""
+        self.best[engine] = min(seconds, self.best.get(engine, math.inf))
+        self.turns[engine] = self.turns.get(engine, 0) + 1
+
+    def winner(self) -> Engine:
+        """The engine with the least time."""
+        return min(self.best, key=lambda engine: self.best[engine])
+
+    def open(self) -> list[Engine]:
+        """The engines that get one of the first turns."""
+        least = min(self.best.values())
+        return [
+            engine
+            for engine, seconds in self.best.items()
+            if self.turns[engine] < TURNS and (seconds < LONG or seconds <= CLEARLY * least)
+        ]
+
+    def next(self) -> tuple[Engine, bool]:
+        """Who multiplies next, and whether it is a turn, which is timed."""
+        self.products += 1
+        if self.products <= TURNS * len(self.best) and (waiting := self.open()):
+            return min(waiting, key=lambda engine: self.turns[engine]), True
+        if self.products % AGAIN == 0:
+            least = min(self.best.values())
+            near = [engine for engine, seconds in self.best.items() if seconds <= FAR * least]
+            return min(near, key=lambda engine: self.turns[engine]), True
+        return self.winner(), False
+
+
 _proven: dict[tuple[object, ...], bool] = {}
-_times: dict[tuple[object, ...], dict[Engine, list[float]]] = {}
-_chosen: dict[tuple[object, ...], Engine] = {}
+_classes: dict[tuple[object, ...], ShapeClass] = {}
 _one_at_a_time = threading.RLock()
 
 
@@ -59,9 +109,10 @@ def multiply(left: Operand, right: Operand, bits: int) -> tuple[torch.Tensor, bo
     order = x.stride(-1) == 1, y.stride(-1) == 1, x.dim() > 2, y.dim() > 2
     sizes = (size.bit_length() for size in (batch, m, k, n))
     key = bits, x.device, torch.get_num_threads(), compiled.on(), torch.backends.mkldnn.enabled, *order, *sizes
-    engine = _chosen.get(key)
-    if engine is not None:
-        return engine.multiply(left, right, bits)
+    known = _classes.get(key)
+    if known is not None:
+        engine, turn = known.next()
+        return _timed(known, engine, left, right, bits) if turn else engine.multiply(left, right, bits)
     if not proven(FLOAT64, x.device):
         raise IncompleteError("arithmetic-unproven", f"float64 products of integers are not exact on {x.device}")
     engines: list[Engine] = [FLOAT64]
@@ -74,7 +125,7 @@ def multiply(left: Operand, right: Operand, bits: int) -> tuple[torch.Tensor, bo
     if len(engines) == 1:
         return FLOAT64.multiply(left, right, bits)
     with _one_at_a_time:
-        return _turn(key, engines, left, right, bits)
+        return _first(key, engines, left, right, bits)
 
 
 def proven(engine: Engine, device: torch.device) -> bool:
@@ -91,56 +142,38 @@ def proven(engine: Engine, device: torch.device) -> bool:
 def drop(engine: Engine, device: torch.device) -> None:
     """Never again uses an engine in this process."""
     _proven[engine.name, device, torch.backends.mkldnn.enabled] = False
-    _chosen.clear()
-    _times.clear()
+    _classes.clear()
 
 
-def _turn(
+def _first(
     key: tuple[object, ...], engines: list[Engine], left: Operand, right: Operand, bits: int
 ) -> tuple[torch.Tensor, bool]:
-    """A product of a class that has no winner yet; the first one is multiplied by all engines and compared."""
-    times = _times.setdefault(key, {})
+    """The first product of a class, by all engines, compared."""
+    new = ShapeClass()
+    sure, special = _timed(new, engines[0], left, right, bits)
+    ignored = touched(left, right) if special else torch.zeros((), dtype=torch.bool, device=sure.device)
+    for engine in engines[1:]:
+        try:
+            out, _ = _timed(new, engine, left, right, bits)
+        except RuntimeError:  # no kernel for this shape
+            continue
+        if not torch.equal(sure.masked_fill(ignored, 0.0), out.masked_fill(ignored, 0.0)):
+            if engine is SMALL:
+                raise IncompleteError("arithmetic-unproven", "float64 products disagree with sums written out")
+            drop(DIGITS, sure.device)
+            return sure, special
+    _classes[key] = new
+    return sure, special
+
+
+def _timed(known: ShapeClass, engine: Engine, left: Operand, right: Operand, bits: int) -> tuple[torch.Tensor, bool]:
     device = left.values.device
-
-    def timed(engine: Engine) -> tuple[torch.Tensor, bool]:
-        _wait(device)
-        start = time.perf_counter()
-        result = engine.multiply(left, right, bits)
-        _wait(device)
-        times.setdefault(engine, []).append(time.perf_counter() - start)
-        return result
-
-    if not times:
-        sure, special = timed(engines[0])
-        ignored = touched(left, right) if special else torch.zeros((), dtype=torch.bool, device=device)
-        for engine in engines[1:]:
-            try:
-                out, _ = timed(engine)
-            except RuntimeError:  # no kernel for this shape
-                times[engine] = [math.inf] * TURNS
-                continue
-            if not torch.equal(sure.masked_fill(ignored, 0.0), out.masked_fill(ignored, 0.0)):
-                if engine is SMALL:
-                    raise IncompleteError("arithmetic-unproven", "float64 products disagree with sums written out")
-                drop(DIGITS, device)
-                break
-        return sure, special
-    engine = min(_open(times) or times, key=lambda each: len(times[each]))
-    result = timed(engine)
-    if not _open(times):
-        _chosen[key] = min(times, key=lambda each: min(times[each]))
-        del _times[key]
+    _wait(device)
+    start = time.perf_counter()
+    result = engine.multiply(left, right, bits)
+    _wait(device)
+    known.took(engine, time.perf_counter() - start)
     return result
-
-
-def _open(times: dict[Engine, list[float]]) -> list[Engine]:
-    """The engines that another turn could still make the winner."""
-    best = min(min(taken) for taken in times.values())
-    return [
-        engine
-        for engine, taken in times.items()
-        if len(taken) < TURNS and (min(taken) < LONG or min(taken) <= CLEARLY * best)
-    ]
 
 
 def _wait(device: torch.device) -> None:
