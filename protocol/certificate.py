@@ -225,6 +225,8 @@ def open_certificate(data: bytes, *, keys: Sequence[PublicKey] = ()) -> Evidence
         raise ProtocolError("certificate-malformed", f"version {predicate.version[:40]!r} is not {PROTOCOL_VERSION}")
     if named.raw not in {key.raw for key in accepted}:
         raise VerificationError("certificate", "the signer is not the verifier that the certificate names")
+    if len(accepted) > 1:  # any of them could have signed: it must be the one that is named
+        dsse.open_envelope(data, [named], payload_types=[PAYLOAD_TYPE], limit=MAX_CERTIFICATE)
     # 3. the trainer's head, for this run, and the statement that bound the session before the nonce was known
     trainer = parse_vkey(predicate.trainer)
     head = open_head(predicate.head.encode(), [trainer], f"{PROTOCOL_VERSION}/{predicate.run}")
@@ -328,9 +330,10 @@ def add(evidence: Sequence[Evidence]) -> Sum:
     confidences = [soundness.fraction(one.predicate.policy.confidence) for one in parts]
     strictest = fractions.index(min(fractions))
     wanted = max(confidences)
-    bad = soundness.bad_steps(first.predicate.steps, fractions[strictest])
-    draws = tuple(one.draws for one in parts)
-    detection = soundness.combined_detection(first.predicate.steps, bad, draws)
+    draws, detection = tuple(one.draws for one in parts), Fraction(0)
+    if first.predicate.steps:  # a log can fail before its first step; that is a verdict too
+        bad = soundness.bad_steps(first.predicate.steps, fractions[strictest])
+        detection = soundness.combined_detection(first.predicate.steps, bad, draws)
     if any(one.verdict == "diverged" for one in evidence):  # also of a session that counts once
         verdict: Outcome = "diverged"
     elif any(one.verdict == "reproduced" for one in parts) or (detection >= wanted and any(one.draws for one in parts)):

@@ -18,6 +18,7 @@
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -191,8 +192,7 @@ class LogAudit:
             )
         self.roots += bytes.fromhex(record.state_root) if record.state_root is not None else bytes(32)
         self.losses.append(float_of(fingerprint.loss))
-        norms = [float_of(bits) for bits in fingerprint.update_norms]
-        self.updates.append(norms[0] if len(norms) == 1 else sum(n * n for n in norms) ** 0.5)
+        self.updates.append(total_norm([float_of(bits) for bits in fingerprint.update_norms]))
         self.entry_of.append(self.size)
         row = encode_trusted(record.hyperparameters)
         shared = self.hyperparameters and self.hyperparameters[-1] == row  # constant schedules cost nothing
@@ -319,6 +319,20 @@ def _show(form: object) -> str:
     if isinstance(form, str) and form.startswith("f64:"):
         return repr(parse_float(form))
     return str(form)
+
+
+def total_norm(norms: Sequence[float]) -> float:
+    """The norm over the norms of a step's parameter groups; a single one stays as it is.
+
+    Which steps stand out follows from it, on both sides alike: so it is made of operations that IEEE 754 rounds
+    correctly. `sum` of floats is another function from Python 3.12 on, and `** 0.5` is libm's.
+    """
+    if len(norms) == 1:
+        return norms[0]
+    total = 0.0
+    for norm in norms:
+        total += norm * norm
+    return math.sqrt(total)
 
 
 def outliers(audit: LogAudit, count: int) -> list[int]:

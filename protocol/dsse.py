@@ -129,7 +129,7 @@ def _parse(data: bytes, limit: int) -> _Envelope:
     if len(data) > limit:
         raise ProtocolError("too-large", f"an envelope of {len(data)} bytes where at most {limit} are allowed")
     try:
-        envelope = _decoder.decode(data)
+        envelope = _decoder.decode(data.decode())  # decoded first: in fields that are ignored, any bytes would pass
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise ProtocolError("envelope-malformed", f"not an envelope: {error}") from None
     if len(envelope.signatures) > MAX_SIGNATURES:
