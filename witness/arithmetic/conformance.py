@@ -103,7 +103,17 @@ CASES: dict[str, Callable[[torch.Tensor, torch.Tensor], Tensors]] = {
     "placing": _placing,
     "randomness": _randomness,
 }
-DIGESTS: dict[str, str] = {}
+DIGESTS: dict[str, str] = {
+    "rounding": "1e9f2e454258d050bafe6511e53a00f495678a28470a31b2874634adfbd8b5e2",
+    "products": "cbfce28a1bc2b3852d4576d4b6d85029d7a2e2bf113329e6802164692982b49a",
+    "sums": "c6e8149c44bc02eb689e601298500a45cdc1d295f40d3c5b7cc9c983feac58b8",
+    "functions": "e618efeab6f4a026fed993c134e47e0270559965733a466d05b36584f9d6f771",
+    "layers": "e34c89a080da51c53fa799b80078c081fe907a15f83e798f371e3e1c2e3ce072",
+    "convolution": "ab9772b12af62666603b97c0ad59048f03c6d79e3617fbffc2cede3496ec5e27",
+    "attention": "e788989505e8cc7313a2df9d11a0cce93b3eb7e78efc17517672e172ad40bba3",
+    "placing": "d503309fe8426100feae79536d757b78d5af40627ddae96bdaee4e4a27597e58",
+    "randomness": "dc418e3fc01dc089195d4f1001944583299ca53d6f892df35fa063dca6f59ff5",
+}
 """SHA-256 of each case under `exact-14` and `exact-18`."""
 
 
