@@ -25,6 +25,8 @@ MODULES = (
     "softmax",
     "losses",
     "cross_entropy",
+    "attention",
+    "multi_head",
     "recurrent",
 )
 """In no particular order: no two enter the same operation."""
