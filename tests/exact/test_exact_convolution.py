@@ -177,7 +177,7 @@ def made(seed, *shape, spread=True):
     return torch.where(torch.rand(shape, generator=g) < 0.1, 0.0, values).float()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(geometries(largest=3, dims=(1, 2)), st.integers(0, 99), st.sampled_from([14, 18]))
 def test_bits_are_those_of_the_definition_in_integers(geometry, seed, bits):
     shape, weight, filters, args = geometry
@@ -374,7 +374,7 @@ def train(arithmetic, memory_format=torch.contiguous_format, steps=20):
     target = torch.arange(16) % 4
     x += target[:, None, None, None] * 0.5
     x = x.contiguous(memory_format=memory_format)
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     losses = []
 
     def go():
@@ -398,7 +398,7 @@ def test_a_cnn_trains_to_the_same_bits_whatever_the_memory_format_threads_and_ke
     native, _ = train(None)
     assert losses[-1] < 0.75 * losses[0]
     assert losses[0] == pytest.approx(native[0], rel=1e-3)
-    assert losses[-1] == pytest.approx(native[-1], rel=0.05)
+    assert losses[-1] == pytest.approx(native[-1], rel=0.02)
     torch.set_num_threads(2)
     compiled.switch(False)
     again, other = train("exact-14", torch.channels_last)
