@@ -1,4 +1,4 @@
-"""SHA-256 of very many short messages: what ledgers over millions of documents spend their time on.
+"""SHA-256 of very many short messages: what trees over millions of documents spend their time on.
 
 Python's own cost of a hash (joining the message, calling) is as large as the hash. Here messages of one length are laid
 out beside each other by numpy, and the interpreter does nothing but call: about 350 ns for 69 bytes, of which 280 are
@@ -41,3 +41,9 @@ def hash_rows(prefix: bytes, rows: Bytes) -> Bytes:
         joined = b"".join([_sha256(message).digest() for message in listed])
         digests[at : at + len(block)] = np.frombuffer(joined, dtype=np.uint8).reshape(-1, DIGEST)
     return digests
+
+
+def hash_pairs(prefix: bytes, hashes: bytes | bytearray) -> bytes:
+    """SHA-256 of `prefix || left || right` for each two neighbours; one that is left over at the end is left out."""
+    whole = len(hashes) - len(hashes) % (2 * DIGEST)
+    return hash_rows(prefix, np.frombuffer(hashes, np.uint8, whole).reshape(-1, 2 * DIGEST)).tobytes()

@@ -12,7 +12,6 @@ tokens; lengths, pieces and spans of documents are always in bytes.
 
 import copy
 import struct
-from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Literal, NamedTuple, Self
@@ -146,25 +145,17 @@ class Documents:
     def __init__(self, leaves: Sequence[Document], packing: Packing, tokenizer: str = "bytes") -> None:
         if len(leaves) > MAX_DOCUMENTS:
             raise ProtocolError("corpus-leaves", f"{len(leaves)} documents where at most {MAX_DOCUMENTS} are allowed")
+        from protocol.leaf_columns import leaf_hashes, token_starts  # who checks certificates does without numpy
+
+        self.leaves, self.packing = Leaves.of(leaves), packing
         self.tokenizer, self.width = tokenizer, token_bytes(tokenizer)
         """Bytes of a token."""
-        at = 0
-        starts, hashes, tree = array("Q"), bytearray(), merkle.Frontier()
-        for index, leaf in enumerate(leaves):
-            if leaf.index != index or leaf.token_start != at or leaf.token_length * self.width != leaf.length:
-                raise ProtocolError("corpus-leaves", f"document {index} does not continue the token stream at {at}")
-            starts.append(at)
-            hashed = leaf.leaf_hash()
-            hashes += hashed
-            tree.append_hash(hashed)
-            at += leaf.token_length
-            if at >> 63:
-                raise ProtocolError("corpus-leaves", f"document {index} ends beyond any token stream, at {at}")
-        starts.append(at)
-        self.leaves, self.packing, self.tokens = Leaves.of(leaves), packing, at
-        self.root = tree.root()
-        self._starts, self._hashes = starts, bytes(hashes)
-        self.samples = _sample_count(len(leaves), at, packing)
+        self._starts = token_starts(self.leaves, self.width)
+        self.tokens = self._starts[-1]
+        self.leaf_hashes = leaf_hashes(self.leaves)
+        """RFC 9162 leaf hashes, one after another."""
+        self.root = merkle.Tree.packed(self.leaf_hashes).root()
+        self.samples = _sample_count(len(leaves), self.tokens, packing)
         """How many samples the packing cuts."""
 
     @property
@@ -233,7 +224,7 @@ class Documents:
         for sample in samples:
             part = sample.to_bytes(8, "big")
             for document, start, stop in self.spans(sample):
-                part += _SPAN.pack(self._hashes[32 * document : 32 * document + 32], start, stop)
+                part += _SPAN.pack(self.leaf_hashes[32 * document : 32 * document + 32], start, stop)
             parts.append(part)
         return tagged_hash("records", step.to_bytes(8, "big"), *parts)
 

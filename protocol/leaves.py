@@ -17,6 +17,8 @@ LEAF_BYTES = 96
 MAX_DOCUMENTS = 1 << 24
 _LEAF = struct.Struct(">QQ32s32sQQ")
 _LEAF_TAG, _PIECE_TAG = b"TW1C", b"TW1D"
+LEAF_PREFIX = b"\x00" + _LEAF_TAG
+"""What stands before a leaf's bytes where they are hashed (`Document.leaf_hash`)."""
 
 
 class Document(NamedTuple):

@@ -74,7 +74,7 @@ class Books:
         """A document's leaf with its proof."""
         with self._lock:
             if self._tree is None:
-                self._tree = merkle.Tree(leaf.leaf_hash() for leaf in self.documents.leaves)
+                self._tree = merkle.Tree.packed(self.documents.leaf_hashes)
         path = self._tree.inclusion_proof(document)
         return Listed(self.leaf(document).to_bytes().hex(), tuple(part.hex() for part in path))
 

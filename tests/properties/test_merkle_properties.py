@@ -65,6 +65,8 @@ def test_every_builder_gives_the_rfc_root_of_every_size():
             expected
         }
         assert frontier.size == grown.size == size
+        packed = Tree.packed(b"".join(LEAVES[:size]))
+        assert packed._levels == Tree(LEAVES[:size])._levels and packed.root() == expected
         if size < 200:
             assert frontier.append(b"leaf %d" % size) == LEAVES[size]
             grown.append_hash(LEAVES[size])
@@ -231,7 +233,12 @@ def test_what_a_tree_cannot_prove():
         with pytest.raises(UsageError) as caught:
             call()
         assert caught.value.code == "no-such-leaf"
-    for call in (lambda: tree.append_hash(b"leaf"), lambda: Frontier().append_hash(b"leaf"), lambda: Tree([bytes(33)])):
+    for call in (
+        lambda: tree.append_hash(b"leaf"),
+        lambda: Frontier().append_hash(b"leaf"),
+        lambda: Tree([bytes(33)]),
+        lambda: Tree.packed(bytes(65)),
+    ):
         with pytest.raises(UsageError) as caught:
             call()
         assert caught.value.code == "leaf-hash"
