@@ -15,12 +15,12 @@ from typing import Annotated, Final, Literal
 import msgspec
 
 from protocol import PROTOCOL_VERSION
-from protocol.encoding import Count, Hex32, Struct, decode, encode
+from protocol.encoding import Count, Hex32, Struct, decode, encode, encode_trusted
 from protocol.errors import ProtocolError
 from protocol.leaves import LEAF_BYTES, PIECE
 from protocol.ledger_claim import MAX_OCCURRENCES, Tier
 from protocol.ledger_proof import MAX_PROOF
-from protocol.manifest import Manifest
+from protocol.manifest import MAX_MANIFEST, Manifest
 from protocol.records import AfterManifest
 
 MAX_ANSWER: Final = 1 << 28
@@ -43,11 +43,13 @@ MAX_TAIL: Final = 64
 MAX_EVIDENCE: Final = 16
 """Certificates and audits that come with an answer."""
 
+_HEX: Final = r"\A(?:[0-9a-f]{64})*+(?:[0-9a-f]{2})*+\Z"
+"""Whole bytes in hexadecimal: long runs first, and nothing taken is given back, so that it is quick also to refuse."""
 Path = Annotated[tuple[Hex32, ...], msgspec.Meta(max_length=64)]
 """An RFC 9162 inclusion proof, leaf to root."""
-LedgerProof = Annotated[str, msgspec.Meta(pattern=r"\A([0-9a-f]{2})+\Z", max_length=2 * MAX_PROOF)]
+LedgerProof = Annotated[str, msgspec.Meta(pattern=_HEX, min_length=2, max_length=2 * MAX_PROOF)]
 """`protocol.ledger_proof.Proof.to_bytes`, in hexadecimal."""
-Places = Annotated[str, msgspec.Meta(pattern=r"\A([0-9a-f]{2})+\Z", max_length=2 * MAX_OCCURRENCES)]
+Places = Annotated[str, msgspec.Meta(pattern=_HEX, min_length=2, max_length=2 * MAX_OCCURRENCES)]
 """`protocol.ledger_claim.Occurrences.to_bytes`, in hexadecimal."""
 Result = Literal["included", "possible", "absent"]
 
@@ -111,7 +113,7 @@ class ShownGram(Struct, frozen=True):
 class OpenedPiece(Struct, frozen=True):
     """A piece of a document: its bytes in hexadecimal, with their proof under the leaf."""
 
-    data: Annotated[str, msgspec.Meta(pattern=r"\A([0-9a-f]{2})*\Z", max_length=2 * PIECE)]
+    data: Annotated[str, msgspec.Meta(pattern=_HEX, max_length=2 * PIECE)]
     proof: Path
 
 
@@ -187,7 +189,8 @@ def parse_answer(data: bytes) -> Answer:
     Raises:
         ProtocolError: `too-large`, `not-canonical`, `answer-malformed`.
     """
-    answer = decode(data, Answer, limit=MAX_ANSWER)
+    answer = decode(data, Answer, limit=MAX_ANSWER, closed=True)  # but for the manifest, which holds plain data
+    decode(encode_trusted(answer.manifest), Manifest, limit=MAX_MANIFEST)
     if answer.version != PROTOCOL_VERSION:
         raise ProtocolError("answer-malformed", f"version {answer.version[:40]!r} is not {PROTOCOL_VERSION}")
     return answer

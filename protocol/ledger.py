@@ -25,7 +25,7 @@ from protocol.ledger_tree import ROW_BYTES
 _PACKED: Final = 1 << 18
 """Bytes of rows that are handed on at a time."""
 _REMEMBERED: Final = 14
-"""Nodes above this depth (at most 2^14) are found once: batches of questions share them."""
+"""Nodes down to this depth (at most 2^15), and the ways to them, are found once: batches of questions share them."""
 
 
 class Buffer(Protocol):
@@ -51,7 +51,7 @@ class Ledger:
         ProtocolError: `ledger-buffers`, when the lengths of the two do not fit, or keys are seen to be out of order.
     """
 
-    __slots__ = ("_found", "_size", "pairs", "root", "rows")
+    __slots__ = ("_found", "_size", "_ways", "pairs", "root", "rows")
 
     def __init__(self, rows: Buffer, pairs: Buffer) -> None:
         self._size = len(rows) // ROW_BYTES
@@ -59,6 +59,7 @@ class Ledger:
             raise ProtocolError("ledger-buffers", f"{len(rows)} bytes of rows and {len(pairs)} of nodes are no ledger")
         self.rows, self.pairs = rows, pairs
         self._found: dict[tuple[int, int], tuple[int, int, int]] = {}
+        self._ways: dict[int, tuple[int, int, tuple[bytes, ...]]] = {}
         self.root = self._node(0, self._size, 0)
 
     def __len__(self) -> int:
@@ -83,8 +84,10 @@ class Ledger:
         """
         if len(key) != HASH_BYTES:
             raise UsageError("ledger-key", f"a ledger key is {HASH_BYTES} bytes, not {len(key)}")
-        asked, path = int.from_bytes(key, "big"), list[bytes]()
-        low, high = 0, self._size
+        asked = int.from_bytes(key, "big")
+        way = asked >> (MAX_DEPTH - _REMEMBERED)
+        low, high, siblings = self._ways.get(way, (0, self._size, ()))
+        path = list(siblings)
         while high - low > 1:
             depth, middle, first = self._branching(low, high)
             parting = MAX_DEPTH - (first ^ asked).bit_length()
@@ -100,6 +103,8 @@ class Ledger:
             else:
                 path.append(pair[HASH_BYTES:])
                 high = middle
+            if depth == _REMEMBERED - 1:
+                self._ways[way] = low, high, tuple(path)
         if low == high:
             return Proof("empty-slot")
         row = self._row(low)

@@ -248,6 +248,25 @@ def test_every_part_is_bound(keeper: Answerer) -> None:
     refused(swap(span, replies=(swap(span.replies[0], result="absent", opened=None),)))
 
 
+@pytest.mark.parametrize("spelled", ["", "0", "AA", "0a0", " 0a", "0a\n", "0g", "0a" * 40 + "A0", "0a" * 200 + "0"])
+def test_hexadecimal_has_one_spelling(keeper: Answerer, spelled: str) -> None:
+    hit = answers(keeper)[0]
+    for name in ("proof", "occurrences"):
+        reply = msgspec.structs.replace(hit.replies[0], **{name: spelled})
+        with pytest.raises(ProtocolError) as caught:
+            parse_answer(msgspec.structs.replace(hit, replies=(reply,)).to_bytes())
+        assert caught.value.code == "not-canonical"
+
+
+def test_no_part_of_an_answer_may_hold_a_float(keeper: Answerer) -> None:
+    data = answers(keeper)[0].to_bytes()
+    program = keeper.manifest.program
+    assert program.arguments == [[], {}] and data.count(b'"arguments":[[],{}]') == 1
+    with pytest.raises(ProtocolError) as caught:
+        parse_answer(data.replace(b'"arguments":[[],{}]', b'"arguments":[[0.5],{}]'))
+    assert caught.value.code == "not-canonical"
+
+
 def test_leaving_records_out_only_hides_weight(keeper: Answerer) -> None:
     hit = answers(keeper)[0]
     found = held(keeper, msgspec.structs.replace(hit, records=())).replies[0].found[0]
