@@ -5,6 +5,8 @@ last entries, which say how many steps there are; then each reply. What is repor
 
 That the log is in order (steps without a gap, records as scheduled) is not checked: a session (`witness verify`) or
 `witness fsck` does that for a whole log. An answer speaks of the log that its head signs.
+
+Specified in spec/answer.md, section 3.
 """
 
 import hashlib

@@ -1,4 +1,7 @@
-"""What binds a session: the statement that the trainer signs before it can know the nonce."""
+"""What binds a session: the statement that the trainer signs before it can know the nonce.
+
+Specified in spec/session.md, section 7.
+"""
 
 import hashlib
 

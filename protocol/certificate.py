@@ -4,6 +4,8 @@ An in-toto Statement v1 in a DSSE envelope, signed by the verifier. It carries t
 that bound the session, policy, nonce, every check and every challenge with its outcome. The draws are not taken from it
 but derived again from head and nonce; probabilities are computed again; the verdict follows from the policy's required
 set, never from the certificate's own word. A missing outcome is *incomplete*, and no path turns it into a pass.
+
+Specified in spec/certificate.md.
 """
 
 import hashlib

@@ -14,6 +14,8 @@
 10. every signed head is the root of this log at its size;
 11. hyperparameters are what the program's pure function says (computed in the sandbox, compared here);
 12. every ledger is the tree over its list, and the list of raw documents is that of the corpus leaves.
+
+Specified in spec/log.md, sections 3 to 6, and spec/challenge.md, sections 6 and 7.
 """
 
 from __future__ import annotations

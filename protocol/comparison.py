@@ -14,6 +14,8 @@ means **then**:
 
 The point is the verdict: a machine that cannot give the recorded bits is *incomplete*, and is told why; it never
 accuses. Nor does a trainer gain anything by false lines: *incomplete* is never a pass.
+
+Specified in spec/profile.md, sections 2 and 8.
 """  # noqa: E501 - a table
 
 import re

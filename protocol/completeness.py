@@ -7,6 +7,8 @@ levels, from what others checked:
 - `spot-checked`: a verifier read the whole list behind the ledger and replayed k of N steps, opening their documents
   and comparing them with corpus and ledger. A single document left out is met with probability about k/N only.
 - `fully audited`: somebody computed corpus and ledger again from every document, and signed it.
+
+Specified in spec/answer.md, section 6.
 """
 
 from collections.abc import Iterable, Sequence

@@ -5,6 +5,8 @@ spot checks find a single omission only with the probability of meeting it. The 
 step 1, so an audit holds for the run whatever head it was made under.
 
 An in-toto Statement v1 in a DSSE envelope, signed by the auditor.
+
+Specified in spec/data-audit.md.
 """
 
 from dataclasses import dataclass

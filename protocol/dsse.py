@@ -4,6 +4,8 @@ An envelope (secure-systems-lab/dsse) signs a payload together with its type, so
 the signature to hold and no statement can pass for another kind. What we write is canonical JSON all the same; what we
 read may be any JSON, because other people's tools write it. The payload that is returned is the payload that was
 verified: nobody parses the envelope a second time.
+
+Specified in spec/envelope.md.
 """
 
 from collections.abc import Collection, Iterable, Sequence

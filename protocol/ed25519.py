@@ -7,6 +7,8 @@ enter here once, as bytes, and are refused by arithmetic on the curve rather tha
 What is left is verified without the cofactor, with canonical R and S < L (RFC 8032 5.1.7 and 8.4), which is what
 OpenSSL does. A key that has a low-order component beside its prime-order part is accepted: only its owner can make one,
 and the verdict on its signatures is the same for every verifier that follows these rules.
+
+Specified in spec/keys.md, sections 3 and 4.
 """
 
 from typing import Final

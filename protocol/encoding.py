@@ -5,6 +5,8 @@ with printable-ASCII keys, arrays, strings, booleans, null and integers of magni
 float is a string of its bits (`"f32:3f800000"`), because decimal renderings of one float differ between writers.
 
 No JSON decoder at hand is strict (duplicate keys, `1.0`, NaN, escapes), so decoding is: cap, parse, re-encode, compare.
+
+Specified in spec/encoding.md, sections 2 to 5.
 """
 
 import hashlib

@@ -4,6 +4,8 @@
 wrong - the run diverged from what was committed. `IncompleteError`: cannot tell; never a pass, never an accusation.
 `UsageError`: our own caller asked for something impossible. Verification returns the verified thing or raises; it
 never returns a bool, because a bool can be ignored.
+
+Specified in spec/errors.md.
 """
 
 from collections.abc import Mapping

@@ -2,6 +2,8 @@
 
 Names, key IDs and texts are those of C2SP signed-note, which a run's heads, cosignatures and statements share. A key is
 of one signature type: the same 32 bytes as a note key and as a cosigner's are two keys with two IDs.
+
+Specified in spec/keys.md.
 """
 
 import binascii

@@ -4,6 +4,8 @@ It is entry 0 of the run's log, and a head over it is signed before the first st
 program, data, order, seed, numeric profile and key of a run cannot be exchanged afterwards. It holds no time and no
 free text that a trainer could turn until the digest pleases: `seed` says where randomness comes from, and `own` means
 that the trainer could have tried many (attack A28; every certificate repeats it).
+
+Specified in spec/manifest.md.
 """
 
 import hashlib

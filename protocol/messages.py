@@ -4,6 +4,8 @@ A frame is the length of a header (u32, big-endian), the header as canonical JSO
 bytes whose meaning the header gives. Requests carry no payload. Caps hold before anything is parsed, and a reply that
 answers another request is refused, so a peer that sends a gigabyte, garbage or somebody else's answer costs one bounded
 read.
+
+Specified in spec/session.md, sections 2 to 4.
 """
 
 from typing import Annotated, TypeVar

@@ -7,6 +7,8 @@ two), no lower case, no change of zero-width characters.
 Unicode data belongs to the name. A code point that one version leaves unassigned may compose or reorder in the next,
 so two sides with different data would compute different digests of one document, and an absence would be proven that
 is none. A Python with other data refuses; it never answers approximately.
+
+Specified in spec/tiers.md, section 3.
 """
 
 import hashlib

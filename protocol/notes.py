@@ -6,6 +6,8 @@ base64: small enough to read aloud, and to verify without us.
 
 Two rules go beyond the specifications. Base64 is accepted in its one canonical spelling, so that a note has one
 encoding; and a head has exactly three lines: an extension line would be signed by the log and vouched for by nobody.
+
+Specified in spec/heads.md.
 """
 
 import re

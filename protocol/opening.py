@@ -1,4 +1,7 @@
-"""Opened states and records as they arrive: each part is held to what was committed before the next is asked for."""
+"""Opened states and records as they arrive: each part is held to what was committed before the next is asked for.
+
+Specified in spec/openings.md, sections 2 and 3.
+"""
 
 import hashlib
 

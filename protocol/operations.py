@@ -14,6 +14,8 @@ Tensors travel as one word each, so that a list of hundreds stays readable and s
 
 The other strings are tagged: `f64:` bits of a float, `int:` an integer of 2**53 or more, `dtype:`, `device:`,
 `layout:`, `memory:`, `generator:` and `text:`.
+
+Specified in spec/profile.md, section 5.
 """
 
 import math

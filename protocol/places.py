@@ -4,6 +4,8 @@ A place is a 32-byte key and the index of a document (u32, big-endian). Places a
 each document has exactly one, in a tier of spans a document has one for each gram that was chosen from it, so equal
 places may follow each other. Only digests are in it: publishing the list gives no text away, except to those who can
 guess it.
+
+Specified in spec/ledger.md, section 7.
 """
 
 from collections.abc import Iterable, Iterator

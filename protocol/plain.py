@@ -14,6 +14,8 @@ that no string can be mistaken for one of the tags.
 | a tuple, a set | `{"tuple": [...]}`, `{"set": [...]}` (sorted by encoding) |
 | a dict | `{"dict": [[key, value], ...]}` in insertion order |
 | anything else | `{"<tag>": form}` through the caller's hooks |
+
+Specified in spec/encoding.md, section 4.
 """
 
 from collections.abc import Callable

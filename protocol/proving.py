@@ -1,4 +1,7 @@
-"""The trainer's end of a session: answers what the session's rules allow, and nothing else."""
+"""The trainer's end of a session: answers what the session's rules allow, and nothing else.
+
+Specified in spec/session.md, section 5.
+"""
 
 from __future__ import annotations
 

@@ -11,6 +11,8 @@ try many. A stranger who trusts neither must run a session of its own, or read t
 self-derived seed (`protocol.soundness`, `grinding_bits`).
 
 Library generators (`random`, numpy) are programs, not specifications, so the draw is specified here to the byte.
+
+Specified in spec/challenge.md, sections 2 to 5.
 """
 
 import hashlib

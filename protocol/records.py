@@ -3,6 +3,8 @@
 Entry 0 is the manifest, entry 1 the initial state (`init`), then for each step one `step` record, with events between
 them: `checkpoint` (a state is kept), `resume` (the run stopped and went on), `fault` (the trainer declares something
 broken, before any draw) and, last, `final`. Each entry is canonical JSON; the log's leaf is those bytes.
+
+Specified in spec/log.md, section 2, and spec/step-record.md.
 """
 
 from typing import Annotated

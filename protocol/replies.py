@@ -1,4 +1,7 @@
-"""Checks one reply of an answer against the ledger and the corpus that a verified manifest commits to."""
+"""Checks one reply of an answer against the ledger and the corpus that a verified manifest commits to.
+
+Specified in spec/answer.md, sections 4 and 5.
+"""
 
 import hashlib
 from dataclasses import dataclass

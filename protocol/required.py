@@ -3,6 +3,8 @@
 The required set comes from the verifier's policy and the run's length, never from the certificate: every gradient-free
 check, every mandatory challenge, every uniform draw. What has no outcome is missing, and what is missing is never a
 pass.
+
+Specified in spec/certificate.md, section 5, and spec/soundness.md, section 4.
 """
 
 from collections.abc import Sequence

@@ -7,6 +7,8 @@ modulo bias, and a dozen lines in any language.
 
 Every random stream of a step starts from `H("seed", seed, step, rank, purpose)`. So the generators are not part of the
 state: a resume cannot lose them, and a step needs nothing but its number.
+
+Specified in spec/schedule.md.
 """
 
 import hashlib

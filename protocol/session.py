@@ -8,6 +8,8 @@
 The two ends are state machines, bytes in and bytes out: `protocol.proving` and `protocol.verifying`. Whoever moves the
 bytes decides nothing. Calling a method out of order is the caller's bug and raises RuntimeError; bad bytes raise
 ProtocolError or VerificationError.
+
+Specified in spec/challenge.md, sections 8 and 9, and spec/openings.md, section 3.
 """
 
 from dataclasses import dataclass

@@ -7,6 +7,8 @@ C(steps - bad, draws) / C(steps, draws). Checks that run on every step, and mand
 
 Everything here is integers and fractions. A certificate quotes these figures, so they must be the same on every machine
 and err on no side; a binary float is refused even as an argument, because 0.01 is not one hundredth.
+
+Specified in spec/soundness.md.
 """
 
 import math

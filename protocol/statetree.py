@@ -8,6 +8,8 @@ Pieces never cross a shard boundary. `shards` is declared by the manifest (1 for
 FSDP), and the boundaries are those of `torch.chunk` along dimension 0, so a rank that holds only its shard and a
 process that holds the whole tensor compute the same digests, and the same root. Container files are never hashed:
 safetensors orders its metadata at random and torch archives carry time stamps.
+
+Specified in spec/state-root.md.
 """
 
 import hashlib

@@ -6,6 +6,8 @@ order costs as much as the corpus has samples, and is made once for all of them.
 Influence is reported as the log allows: the sum, over all uses, of the learning rate that the step recorded, times the
 tokens of the document in the sample. The loss mask is not in the log: a masked token counts here as if it had been
 learnt. A use at a learning rate of zero has no weight (attack A20).
+
+Specified in spec/answer.md, sections 7 and 8.
 """
 
 from collections.abc import Mapping, Sequence

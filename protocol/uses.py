@@ -2,6 +2,8 @@
 
 A document's place in the token stream (its leaf) and the packing say which samples hold it; the schedule says at which
 step each sample is drawn. Both are derived again by whoever checks an answer.
+
+Specified in spec/answer.md, section 7.
 """
 
 from collections.abc import Sequence

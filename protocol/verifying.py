@@ -1,4 +1,7 @@
-"""The verifier's end of a session: makes requests, and checks every reply against what was committed."""
+"""The verifier's end of a session: makes requests, and checks every reply against what was committed.
+
+Specified in spec/session.md, section 5.
+"""
 
 from __future__ import annotations
 

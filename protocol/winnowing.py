@@ -16,6 +16,8 @@ every order, so it is a cheap one: who bends it makes an index larger, and hides
 
     hash(u) = mix((u + 1) * 0x9E3779B97F4A7C15)
     order   = mix(sum of hash(u[i]) * 0xD1342543DE82EF95^(k-1-i)) >> 24
+
+Specified in spec/tiers.md, section 4.
 """
 
 import hashlib
