@@ -7,6 +7,8 @@ of steps that read them. What follows from these is not carried: which samples h
 them is derived again by `protocol.answering`.
 
 One file answers one question or fifty thousand: what they share is carried once.
+
+Specified in spec/answer.md, section 2.
 """
 
 from collections.abc import Sequence

@@ -8,6 +8,8 @@ step's records digest binds, and it needs no document's bytes to check.
 
 A token is one byte, or two or four of them, little-endian: `tokenizer` in the claim says which. Windows are cut in
 tokens; lengths, pieces and spans of documents are always in bytes.
+
+Specified in spec/corpus.md.
 """
 
 import copy

@@ -13,6 +13,8 @@ operations without being one of them. By kind (`protocol.comparison` says what a
 
 What the profile fixes is no line either: subnormal numbers are kept, and torch is asked for its deterministic
 algorithms (the last of several writes to one place wins, memory that was never written has a defined value).
+
+Specified in spec/profile.md, section 4.
 """  # noqa: E501 - a table
 
 from typing import Annotated

@@ -1,6 +1,8 @@
 """All leaves of a corpus at once, as columns: what every reader of a corpus does first, for millions of documents.
 
 Apart from `protocol.leaves`, so that whoever checks a single leaf need not wait for numpy.
+
+Specified in spec/corpus.md, section 2.
 """
 
 from array import array

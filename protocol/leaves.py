@@ -2,6 +2,8 @@
 
 A leaf binds a document's index, byte length, SHA-256 (the key of inclusion and exclusion queries), the root of its 4
 KiB pieces (so that a window of a huge document opens without the rest of it), and its place in the token stream.
+
+Specified in spec/corpus.md, sections 2 and 6.
 """
 
 import hashlib

@@ -10,6 +10,8 @@ single child are hashed when needed. That is 128 bytes a key, and both buffers m
 hundred places.
 
 How the second buffer is made is in `protocol.ledger_tree`.
+
+Specified in spec/ledger.md, sections 3 and 4.
 """
 
 from bisect import bisect_left

@@ -12,6 +12,8 @@ of the token stream of the corpus that stands in the same manifest and names its
 
 A proof shows that a ledger with this root answers so. That the ledger lists every document that was trained on is
 another claim: see the completeness levels of an answer.
+
+Specified in spec/ledger.md, sections 2 and 8.
 """
 
 from collections.abc import Iterable, Iterator

@@ -20,6 +20,8 @@ neighbouring leaves has no such property: its builder can put a leaf out of orde
 What it does not guarantee: that the tree has the canonical shape everywhere. A builder can put a leaf where its key
 does not lead, or deeper than needed. Such a leaf proves nothing (the checks refuse what they can see of it), questions
 that end there stay unanswered, and an audit that builds the ledger again finds another root.
+
+Specified in spec/ledger.md, sections 3 to 6.
 """
 
 import hashlib

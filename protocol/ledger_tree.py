@@ -8,6 +8,8 @@ so it does not matter how many bits the keys share.
 
 Rows are cut into parts at gaps that lie high in the tree, and in a part the nodes below both of the gaps beside it are
 made; so parts do not depend on each other, and a stream needs no more memory than a part.
+
+Specified in spec/ledger.md, section 3.
 """
 
 import hashlib

@@ -6,6 +6,8 @@ hashes are those of RFC 6962, so heads and proofs are readable by Certificate Tr
 
 A tree of size zero has a root but nothing to prove: consistency is defined from size one (RFC 9162 2.1.4.1: 0 < m). A
 cosigner that follows C2SP tlog-witness handles `old 0` by requiring an empty proof, before it comes here.
+
+Specified in spec/merkle-tree.md.
 """
 
 import hashlib

@@ -16,6 +16,8 @@ trainer who records false lines or digests gains nothing by it: the verdict beco
 In the other direction it is a sample: it has met each operation with some 65,536 values, from the recorded step only. A
 comparison therefore says what it rests on (`settled`), and a step that diverges on such a machine is held against the
 trainer only if the probe covers all it used.
+
+Specified in spec/profile.md, sections 3 and 7.
 """  # noqa: E501 - a table
 
 from typing import Annotated, Literal

@@ -1,4 +1,7 @@
-"""The numeric profile of a run, of one of two sorts: which arithmetic it used, and what a replayer must know of it."""
+"""The numeric profile of a run, of one of two sorts: which arithmetic it used, and what a replayer must know of it.
+
+Specified in spec/profile.md.
+"""
 
 from typing import TypeAlias
 
