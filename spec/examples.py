@@ -22,34 +22,34 @@ SPEC = Path(__file__).resolve().parent
 EXAMPLE = SPEC / "example"
 sys.path.insert(0, str(SPEC.parent))
 
-from protocol import merkle, soundness  # noqa: E402
-from protocol import messages as m  # noqa: E402
-from protocol.answering import check_answer  # noqa: E402
-from protocol.binding import statement_text  # noqa: E402
-from protocol.certificate import Evidence, open_certificate  # noqa: E402
-from protocol.checks import LogAudit, mandatory  # noqa: E402
-from protocol.corpus import Documents, assemble, parse_leaves  # noqa: E402
-from protocol.data_audit import open_audit  # noqa: E402
-from protocol.dsse import pae  # noqa: E402
-from protocol.encoding import encode, f32, f64, tagged_hash, tagged_preimage  # noqa: E402
-from protocol.errors import CODES, EXIT_INCOMPLETE, EXIT_USAGE  # noqa: E402
-from protocol.keys import COSIGNATURE, SigningKey  # noqa: E402
-from protocol.ledger_claim import LedgerClaim, document_key  # noqa: E402
-from protocol.ledger_proof import Proof  # noqa: E402
-from protocol.notes import open_head, parse_note  # noqa: E402
-from protocol.operations import OperationProbe  # noqa: E402
-from protocol.places import Places, raw_places  # noqa: E402
-from protocol.plain import to_plain  # noqa: E402
-from protocol.randomness import Stream, commit_nonce, draw, session_seed  # noqa: E402
-from protocol.records import FinalEvent, StepRecord, parse_entry  # noqa: E402
-from protocol.schedule import Schedule, epoch_order, probe_indices, stream_seed  # noqa: E402
-from protocol.session import challenges, needed_pieces, probe_of  # noqa: E402
-from protocol.statetree import Table, leaf_hashes, ranges  # noqa: E402
-from protocol.winnowing import Winnowing, select  # noqa: E402
-from witness.hashing import hash_state  # noqa: E402
-from witness.ledgers import Book, open_places  # noqa: E402
-from witness.logreader import LogReader  # noqa: E402
-from witness.rundir import RunDir  # noqa: E402
+from protocol import merkle, soundness
+from protocol.answering import check_answer
+from protocol.binding import statement_text
+from protocol.certificate import Evidence, open_certificate
+from protocol.checks import LogAudit, mandatory
+from protocol.corpus import Documents, assemble, parse_leaves
+from protocol.data_audit import open_audit
+from protocol.dsse import pae
+from protocol.encoding import decode, encode, f32, f64, tagged_hash, tagged_preimage
+from protocol.errors import CODES, EXIT_INCOMPLETE, EXIT_USAGE
+from protocol.keys import COSIGNATURE, SigningKey
+from protocol.ledger_claim import LedgerClaim, document_key
+from protocol.ledger_proof import Proof
+from protocol.notes import open_head, parse_note
+from protocol.operations import OperationProbe
+from protocol.places import Places
+from protocol.plain import to_plain
+from protocol.profile import Profile
+from protocol.randomness import Stream, commit_nonce, draw, session_seed
+from protocol.records import FinalEvent, StepRecord, parse_entry
+from protocol.schedule import Schedule, epoch_order, probe_indices, stream_seed
+from protocol.session import challenges, needed_pieces, probe_of
+from protocol.statetree import Entry, Table, leaf_hashes, ranges
+from protocol.winnowing import Winnowing, select
+from witness.hashing import hash_state
+from witness.ledgers import Book, open_places
+from witness.logreader import LogReader
+from witness.rundir import RunDir
 
 BLOCK = re.compile(r"<!-- example: ([a-z0-9-]+) -->\n```([a-z]*)\n(.*?)```\n", re.DOTALL)
 TABLE = re.compile(r"<!-- table: ([a-z-]+) -->\n(.*?)<!-- end of table -->\n", re.DOTALL)
@@ -331,7 +331,9 @@ def _samples() -> str:
         {
             "samples": found.samples,
             "samples of step 1": drawn,
-            "spans (document, start, stop)": {str(sample): [list(span) for span in found.spans(sample)] for sample in drawn},
+            "spans (document, start, stop)": {
+                str(sample): [list(span) for span in found.spans(sample)] for sample in drawn
+            },
             "bytes": {str(sample): assemble(found, pieces, sample).decode() for sample in drawn},
             "preimage of the records digest": preimage.hex(),
             "records digest": record(1).records,
@@ -391,7 +393,11 @@ def _grams() -> str:
     parameters = Winnowing.of_tier(claim_of("t2").tier)
     text = b"stormy night"
     chosen = [
-        {"position": gram.position, "gram": text[gram.position : gram.position + parameters.k].decode(), "digest": gram.digest.hex()}
+        {
+            "position": gram.position,
+            "gram": text[gram.position : gram.position + parameters.k].decode(),
+            "digest": gram.digest.hex(),
+        }
         for gram in select(text, parameters)
     ]
     orders = [f"{order:010x}" for order in gram_orders(text, parameters.k)]
@@ -438,7 +444,8 @@ def _challenge() -> str:
             "draws owed": evidence().owed_draws,
             "mandatory": [list(one) for one in mandatory(audit(), predicate.policy.outliers)],
             "challenges (step, reason, order)": [
-                [one.step, one.reason, one.order] for one in challenges(audit(), predicate.policy, seed, predicate.draws)
+                [one.step, one.reason, one.order]
+                for one in challenges(audit(), predicate.policy, seed, predicate.draws)
             ],
         }
     )
@@ -507,7 +514,12 @@ def _soundness() -> str:
         caught = soundness.decimal_down(soundness.detection_probability(steps, bad, draws), 6)
         rows.append(f"{steps:<7} {bad:<4} {draws:<6} {text:<40} {caught}")
     rows.append("")
-    for steps, share, confidence in ((6, "1/3", "0.9"), (1000, "0.01", "0.99"), (100000, "1%", "0.99"), (1000, "0", "1")):
+    for steps, share, confidence in (
+        (6, "1/3", "0.9"),
+        (1000, "0.01", "0.99"),
+        (100000, "1%", "0.99"),
+        (1000, "0", "1"),
+    ):
         count = soundness.draws_needed(steps, share, confidence)
         rows.append(f"draws_needed({steps}, {share!r}, {confidence!r}) = {count}")
     return "\n".join(rows) + "\n"
@@ -557,21 +569,20 @@ def _files() -> str:
     return "".join(f"{path.stat().st_size:>6}  {path.relative_to(run).as_posix()}\n" for path in paths)
 
 
-def _native(part: str) -> str:
-    value = json.loads((EXAMPLE / "native.json").read_bytes())
-    return pretty(value[part])
+def _native() -> str:
+    value = json.loads((EXAMPLE / "native.json").read_bytes())["profile"]
+    decode(encode(value), Profile, limit=1 << 20)  # type: ignore[arg-type]
+    return pretty(value)
 
 
 def _operations() -> str:
     value = json.loads((EXAMPLE / "native.json").read_bytes())["operations"]
-    assert encode(value) and OperationProbe
+    decode(encode(value), OperationProbe, limit=1 << 20)
     return pretty(value)
 
 
 def _batch() -> str:
     """What the default `collate` makes of the samples of step 1, as the record binds it."""
-    from protocol.statetree import Entry
-
     found = documents()
     drawn = audit().indices(1)
     pieces = {(d, 0): text for d, text in enumerate(texts())}
@@ -606,7 +617,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "released": _released,
     "manifest": lambda: shown(entries()[0]),
     "run-id": _run_id,
-    "native-profile": lambda: _native("profile"),
+    "native-profile": _native,
     "operations": _operations,
     "step": _step,
     "batch": _batch,

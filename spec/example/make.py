@@ -19,17 +19,17 @@ import torch
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1])]
 
-import witness  # noqa: E402
-from protocol.encoding import encode  # noqa: E402
-from protocol.keys import SigningKey  # noqa: E402
-from protocol.messages import Policy  # noqa: E402
-from protocol.notes import cosign  # noqa: E402
-from witness.auditing import audit_data  # noqa: E402
-from witness.data import open_corpus  # noqa: E402
-from witness.prover import RunArchive, serving_session  # noqa: E402
-from witness.query import Answerer  # noqa: E402
-from witness.rundir import RunDir  # noqa: E402
-from witness.verifier import Options, Verification  # noqa: E402
+import witness
+from protocol.encoding import encode
+from protocol.keys import SigningKey
+from protocol.messages import Policy
+from protocol.notes import cosign
+from witness.auditing import audit_data
+from witness.data import open_corpus
+from witness.prover import RunArchive, serving_session
+from witness.query import Answerer
+from witness.rundir import RunDir
+from witness.verifier import Options, Verification
 
 RUN = HERE / "run"
 TEXTS = ["it was a dark\nand stormy night\n", "", "the rain fell in torrents", "it was a dark\r\nand stormy night\n"]
