@@ -204,6 +204,9 @@ def test_integers_are_left_to_torch():
         assert i.cumsum(1)[2].tolist() == [8, 17, 27, 38]
         assert (i // 5).sum().item() == 9
         assert i.float().mean().item() == 5.5
+        assert torch.equal(i**2.5, i.float() ** 2.5)
+        assert torch.equal(i + 0.5, i.float() + 0.5)
+        assert i.clamp(max=4).max().item() == 4
 
 
 def test_half_precision_results_keep_their_type():

@@ -11,9 +11,13 @@ second thread pool that would have to survive a fork.
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -27,6 +31,8 @@ except ImportError:  # the tensor definitions do everything, more slowly
 GRAIN = 1 << 15
 """Elements for which a second thread is worth waking."""
 
+OPTIONS = {"nogil": True, "fastmath": False, "error_model": "numpy", "boundscheck": False}
+
 _state: dict[str, Any] = {"on": numba is not None and os.environ.get("WITNESS_KERNELS", "on") != "off", "pool": None}
 
 
@@ -37,20 +43,52 @@ def kernel(*signatures: str) -> Callable[[Callable[..., None]], Callable[..., No
     of it.
 
     Args:
-        signatures: for instance `"void(int64, int64, float32[::1], float32[::1])"`.
+        signatures: for instance `"void(uint64, uint64, float32[::1], float32[::1])"`. Unsigned, because numba lets a
+            signed index count from the end, and then loads element by element.
     """
 
     def compile_(function: Callable[..., None]) -> Callable[..., None]:
         if not _state["on"]:
             return function
-        options = {"nogil": True, "fastmath": False, "error_model": "numpy", "boundscheck": False}
-        try:
-            compiled: Callable[..., None] = numba.njit(list(signatures), cache=True, **options)(function)
-        except RuntimeError:  # no folder that the machine code could be kept in
-            compiled = numba.njit(list(signatures), **options)(function)
-        return compiled
+        with _cache() as folder:
+            made: Callable[..., None] = numba.njit(list(signatures), cache=folder is not None, **OPTIONS)(function)
+        return made
 
     return compile_
+
+
+@contextmanager
+def _cache() -> Iterator[Path | None]:
+    """The folder for machine code, one for each text of this package; None where nothing can be written.
+
+    numba looks for changes in the file of the kernel itself only, and a kernel is made of definitions in other files:
+    it would go on using what was compiled from their earlier text.
+    """
+    folder = _folder()
+    before = numba.config.CACHE_DIR
+    if folder is not None:
+        numba.config.CACHE_DIR = str(folder)
+    try:
+        yield folder
+    finally:
+        numba.config.CACHE_DIR = before
+
+
+@functools.cache
+def _folder() -> Path | None:
+    here = Path(__file__).resolve().parent
+    text = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(here.rglob("*.py"))))
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    for parent in (here / "__pycache__", Path(cache) / "training-witness"):
+        folder = parent / f"kernels-{text.hexdigest()[:16]}"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError:
+            continue
+        # A confined process may read what was compiled before it was confined, and numba writes only what is missing.
+        if os.access(folder, os.W_OK):
+            return folder
+    return None
 
 
 def usable(*tensors: torch.Tensor) -> bool:

@@ -145,7 +145,7 @@ def _has_float(values: Any) -> bool:
         elif isinstance(value, torch.dtype):
             if value.is_floating_point or value.is_complex:
                 return True
-        elif isinstance(value, list | tuple) and _has_float(value):
+        elif isinstance(value, float) or (isinstance(value, list | tuple) and _has_float(value)):
             return True
     return False
 

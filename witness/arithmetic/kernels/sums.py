@@ -8,7 +8,7 @@ BLOCK = 256
 """Columns that are summed together."""
 
 
-@kernel("void(int64, int64, int64, float32[::1], float32[::1])")
+@kernel("void(uint64, uint64, uint64, float32[::1], float32[::1])")
 def rows(start, stop, n, x, out):
     """`out[r] = total(x[r * n : (r + 1) * n])` for r in [start, stop)."""
     h = (n + 1) // 2
@@ -29,7 +29,7 @@ def rows(start, stop, n, x, out):
         out[r] = buffer[0]
 
 
-@kernel("void(int64, int64, int64, int64, float32[::1], float32[::1])")
+@kernel("void(uint64, uint64, uint64, uint64, float32[::1], float32[::1])")
 def columns(start, stop, n, inner, x, out):
     """Sums the middle dimension of x (outer, n, inner); part p is one block of columns of one outer index."""
     blocks = (inner + BLOCK - 1) // BLOCK

@@ -3,35 +3,35 @@
 from witness.arithmetic.compiled import kernel
 
 
-@kernel("void(int64, int64, float32[::1], float32[::1], float32)")
+@kernel("void(uint64, uint64, float32[::1], float32[::1], float32)")
 def add(start, stop, x, y, alpha):
     """`x += alpha * y`."""
     for i in range(start, stop):
         x[i] = x[i] + y[i] * alpha
 
 
-@kernel("void(int64, int64, float32[::1], float32[::1], float32)")
+@kernel("void(uint64, uint64, float32[::1], float32[::1], float32)")
 def lerp_low(start, stop, x, y, weight):
     """`x += (y - x) * weight`, for weights below 1/2."""
     for i in range(start, stop):
         x[i] = x[i] + (y[i] - x[i]) * weight
 
 
-@kernel("void(int64, int64, float32[::1], float32[::1], float32)")
+@kernel("void(uint64, uint64, float32[::1], float32[::1], float32)")
 def lerp_high(start, stop, x, y, rest):
     """`x = y - (y - x) * rest`, `rest` being 1 - weight."""
     for i in range(start, stop):
         x[i] = y[i] - (y[i] - x[i]) * rest
 
 
-@kernel("void(int64, int64, float32[::1], float32[::1], float32[::1], float32)")
+@kernel("void(uint64, uint64, float32[::1], float32[::1], float32[::1], float32)")
 def addcmul(start, stop, x, y, z, value):
     """`x += (value * y) * z`."""
     for i in range(start, stop):
         x[i] = x[i] + (y[i] * value) * z[i]
 
 
-@kernel("void(int64, int64, float32[::1], float32[::1], float32[::1], float32)")
+@kernel("void(uint64, uint64, float32[::1], float32[::1], float32[::1], float32)")
 def addcdiv(start, stop, x, y, z, value):
     """`x += value * (y / z)`."""
     for i in range(start, stop):
