@@ -205,6 +205,18 @@ def test_integers_within_the_bits_are_multiplied_exactly(bits):
     assert torch.equal(multiply(a.float(), b.float(), bits).to(torch.int64), a @ b)
 
 
+@pytest.mark.parametrize("bits", [8, 14, 18])
+def test_the_middle_between_two_places_of_the_grid_goes_to_the_even_one(bits):
+    """Times the identity a matrix comes back as it is on its grid, whose unit is 2**(1 - p) beside 1.5."""
+    halves = torch.arange(-61, 62, 2)
+    a = torch.cat([torch.tensor([1.5]), halves * 2.0**-bits])
+    expected = [1.5] + [round(h / 2) * 2.0 ** (1 - bits) for h in halves.tolist()]
+    for name, kernels in FORMS:
+        with by(ENGINES[name], kernels):
+            assert multiply(a[None], torch.eye(len(a)), bits)[0].tolist() == expected
+            assert multiply(torch.eye(len(a)), a[:, None], bits)[:, 0].tolist() == expected
+
+
 @pytest.mark.parametrize(("bits", "bound"), [(14, 2e-4), (18, 2e-5)])
 def test_the_error_is_that_of_rounding_operands(bits, bound):
     a, b = spread(64, 512, seed=8, width=1), spread(512, 64, seed=9, width=1)
