@@ -74,6 +74,16 @@ def moves():
             yield f"{kind}-{wanted}", image, lambda x, k=kind, w=wanted: F.interpolate(x, mode=k, **w)
         yield f"{kind}1d", PLANES[1], lambda x, k=kind: F.interpolate(x, scale_factor=2.3, mode=k)
         yield f"{kind}3d", PLANES[3], lambda x, k=kind: F.interpolate(x, scale_factor=1.5, mode=k)
+    for d, kind in ((1, "linear"), (2, "bilinear"), (3, "trilinear")):
+        for aligned in (False, True):
+            for wanted in ({"size": 3}, {"size": 14}, {"scale_factor": 2}, {"scale_factor": 1.7}):
+                if wanted == {"scale_factor": 1.7} and aligned:
+                    wanted = {"size": PLANES[d][2:]}
+                yield (
+                    f"{kind}-{wanted}-{aligned}",
+                    PLANES[d],
+                    lambda x, k=kind, w=wanted, a=aligned: F.interpolate(x, mode=k, align_corners=a, **w),
+                )
     for k, s, p, g in ((3, 1, 0, 1), (3, 2, 1, 1), (2, 3, 1, 2), (3, 1, 2, 2)):
         yield f"unfold{k}{s}{p}{g}", image, lambda x, a=(k, g, p, s): F.unfold(x, *a)
         yield f"fold{k}{s}{p}{g}", image, lambda x, a=(k, g, p, s): F.fold(F.unfold(x, *a), (9, 7), *a)
@@ -104,8 +114,9 @@ def test_values_and_gradients(name):
     expected.backward(g.double())
     y, gx = gradients(f, x, g)
     assert y.shape == expected.shape
-    assert torch.allclose(y.double(), expected, rtol=1.2e-7, atol=0)
-    assert torch.allclose(gx.double(), wide.grad, rtol=3e-7, atol=1e-6)
+    lines = "linear" in name  # shares of two elements are rounded too
+    assert torch.allclose(y.double(), expected, rtol=3e-7 if lines else 1.2e-7, atol=3e-6 if lines else 0)
+    assert torch.allclose(gx.double(), wide.grad, rtol=3e-7, atol=3e-5 if lines else 1e-6)
     other = x.contiguous(memory_format=FORMATS[x.dim()]) if x.dim() in FORMATS else x
     for switched in (True, False):
         compiled.switch(switched)
@@ -282,6 +293,30 @@ def test_the_order_of_resizing(n, m, kind, seed):
     most = max(map(len, taken))
     for place, values in enumerate(taken):
         assert gx[0, 0, place].item() == halved([*values, *[np.float32(0)] * (most - len(values))])
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 9), st.integers(1, 25), st.booleans(), st.integers(0, 99))
+def test_the_order_of_resizing_by_lines(n, m, aligned, seed):
+    x, g = rough(seed, 1, 1, n), rough(seed + 1, 1, 1, m)
+    y, gx = gradients(lambda x: F.interpolate(x, size=m, mode="linear", align_corners=aligned), x, g)
+    line, back = x[0, 0].numpy(), g[0, 0].numpy()
+    begun, ended = ([[] for _ in range(n)] for _ in range(2))
+    for o in range(m):
+        p = o * ((n - 1) / (m - 1) if m > 1 else 0.0) if aligned else max((o + 0.5) * (n / m) - 0.5, 0.0)
+        first = min(math.floor(p), n - 1)
+        b = p - first if first < n - 1 else 0.0
+        second = min(first + 1, n - 1)
+        one, other = np.float32(1 - b), np.float32(b)
+        assert y[0, 0, o].item() == (line[first] * one + line[second] * other if n != m else line[o])
+        begun[first].append(back[o] * one)
+        ended[second].append(back[o] * other)
+    sums = [
+        [halved([*part, *[np.float32(0)] * (max(map(len, parts)) - len(part))]) for part in parts]
+        for parts in (begun, ended)
+    ]
+    for place in range(n):
+        assert gx[0, 0, place].item() == (sums[0][place] + sums[1][place] if n != m else back[place])
 
 
 @settings(max_examples=40, deadline=None)

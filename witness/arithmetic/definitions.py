@@ -19,6 +19,7 @@ MODULES = (
     "convolution",
     "pooling",
     "folding",
+    "resizing",
     "normalisation",
     "batch_normalisation",
     "weight_normalisation",

@@ -1,11 +1,10 @@
-"""Folding, padding and resizing, backwards: where an element was used several times, its gradients add up in one order.
+"""Folding and padding, backwards: where an element was used several times, its gradients add up in one order.
 
 Going forward these operators only place values. Backwards:
 
 - `unfold`, and `fold` itself (`col2im`): `windows.overlapped`, so by offset within the window, lowest first;
 - reflected borders: the inside, plus what the border before it brings, plus what the one behind it brings;
-- replicated borders: the inside, plus the halving sum of the border before it, plus that of the one behind it;
-- nearest-neighbour resizing: the halving sum of the outputs that were taken from the element.
+- replicated borders: the inside, plus the halving sum of the border before it, plus that of the one behind it.
 
 Dimensions are taken one after the other, the last one first.
 """
@@ -19,7 +18,7 @@ import torch
 
 from witness.arithmetic import sums
 from witness.arithmetic.registry import operator
-from witness.arithmetic.windows import overlapped, ragged_sums
+from witness.arithmetic.windows import overlapped
 
 
 def _pair(values: Sequence[int] | int) -> list[int]:
@@ -105,38 +104,6 @@ def pad_backward(gradient: torch.Tensor, x: torch.Tensor, padding: Sequence[int]
     return g
 
 
-def upsample_nearest_backward(
-    gradient: torch.Tensor,
-    output_size: Sequence[int],
-    input_size: Sequence[int],
-    *scales: float | None,
-    exact: bool,
-    **named: float | None,
-) -> torch.Tensor:
-    """Adds up the outputs that were taken from each element.
-
-    Args:
-        gradient: (N, C, *output_size).
-        output_size: extent of the output.
-        input_size: shape of the input (N, C, *extent).
-        scales: factors of the dimensions, where the program gave them.
-        exact: whether centres of elements were compared (`nearest-exact`).
-        named: the same factors by name.
-    """
-    factors = [*scales, *named.values()]
-    factors += [None] * (len(output_size) - len(factors))
-    resize = torch.ops.aten._upsample_nearest_exact1d if exact else torch.ops.aten.upsample_nearest1d  # noqa: SLF001
-    for place in reversed(range(len(output_size))):
-        n = input_size[place + 2]
-        numbers = torch.arange(n, dtype=torch.float64, device=gradient.device)
-        source = resize(numbers[None, None], [output_size[place]], factors[place])[0, 0]  # asks the operator itself
-        start, stop = torch.searchsorted(source, numbers), torch.searchsorted(source, numbers, right=True)
-        gradient = ragged_sums(gradient, place + 2, start, stop)
-    return gradient
-
-
 for _d in (1, 2, 3):
     operator(f"reflection_pad{_d}d_backward")(partial(pad_backward, reflected=True))
     operator(f"replication_pad{_d}d_backward")(partial(pad_backward, reflected=False))
-    operator(f"upsample_nearest{_d}d_backward")(partial(upsample_nearest_backward, exact=False))
-    operator(f"_upsample_nearest_exact{_d}d_backward")(partial(upsample_nearest_backward, exact=True))
