@@ -89,7 +89,7 @@ def fused_adamw(x):
         (torch.special.i0, "outside"),
         (lambda x: x.to_sparse(), "dense"),
         (fused_adamw, "fused=False"),
-        (lambda x: F.interpolate(x[None, None], scale_factor=2.0, mode="bilinear"), "nearest"),
+        (lambda x: F.interpolate(x[None, None], scale_factor=2.0, mode="bicubic"), "nearest"),
     ],
 )  # fmt: skip
 def test_a_refusal_names_the_operator_and_what_to_use(call, advice):
