@@ -25,6 +25,7 @@ import torch.nn.functional as F  # noqa: N812 - torch's own abbreviation
 from torch.autograd.function import once_differentiable
 
 from witness.arithmetic import compiled, sums
+from witness.arithmetic.batch_normalisation import gradient_totals
 from witness.arithmetic.derivatives import array, cast, laid_out, plain, widened
 from witness.arithmetic.elements import over, root
 from witness.arithmetic.kernels import normalisation as kernels
@@ -268,9 +269,9 @@ def native_group_norm_backward(
         by_x = by_input(g, rows, *statistics, _spread(weight, hxw), groups=group).view(x.shape).to(x.dtype)
         by_x = laid_out(by_x, x)
     kind = x.dtype if weight is None else weight.dtype
-    if wanted[1]:
-        normal = (rows - statistics[0][:, None]) * statistics[1][:, None]
-        by_weight = sums.total((g * normal).view(n, c, hxw), (0, 2), owned=True).to(kind)
-    if wanted[2]:
-        by_bias = sums.total(g.view(n, c, hxw), (0, 2)).to(kind)
+    if wanted[1] or wanted[2]:
+        seen = n, c, hxw
+        first, second = gradient_totals(g.view(seen), rows.view(seen), *statistics, c // group)
+        by_weight = first.to(kind) if wanted[1] else None
+        by_bias = second.to(kind) if wanted[2] else None
     return by_x, by_weight, by_bias
