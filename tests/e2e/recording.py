@@ -20,6 +20,7 @@ from witness import keys, machine
 from witness.logstore import LogStore
 from witness.operations import OperationRecorder
 from witness.program import Program
+from witness.programs import gpt
 from witness.programs.gpt import GPT, GPTConfig
 from witness.programs.mlp import MLP, MLPConfig
 from witness.recorder import Batch, Recorder, record
@@ -157,7 +158,7 @@ def run_with_flipped_bit(folder: str, step: int, leaf: str, lines: dict[str, str
 def run_with_other_cosine(folder: str, **options: Any) -> Any:
     """Records where a cosine has other last bits, as with another libm; learning rates follow it."""
     cosine = math.cos
-    math.cos = lambda x: cosine(x) * (1 + 2.0**-50)
+    math.cos = gpt.cos = lambda x: cosine(x) * (1 + 2.0**-50)
     return run_to_end(folder, **options)
 
 
