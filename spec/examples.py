@@ -13,6 +13,7 @@ import re
 import struct
 import sys
 from collections.abc import Callable, Iterable
+from fractions import Fraction
 from functools import cache
 from hashlib import sha256, shake_256
 from pathlib import Path
@@ -599,11 +600,93 @@ def _released() -> str:
     return pretty({"entries": json.loads(encode(table.entries)), "root": table.root.hex()})
 
 
+def single(value: float) -> float:
+    """The nearest float32."""
+    found: float = struct.unpack(">f", struct.pack(">f", value))[0]
+    return found
+
+
+def exact_product(left: list[list[float]], right: list[list[float]], p: int) -> list[list[float]]:
+    """The exact product, written out as the text defines it, for finite float32."""
+
+    def grid(line: list[float]) -> tuple[int, list[int]]:
+        fields = [struct.unpack(">I", struct.pack(">f", x))[0] >> 23 & 255 for x in line]
+        exponent = max(1, *fields) - 126
+        return exponent, [round(Fraction(x) * Fraction(2) ** (p - exponent)) for x in line]
+
+    rows, columns = [grid(row) for row in left], [grid(list(column)) for column in zip(*right, strict=True)]
+    return [
+        [
+            single(float(sum(a * b for a, b in zip(qa, qb, strict=True)) * Fraction(2) ** (ea + eb - 2 * p)))
+            for eb, qb in columns
+        ]
+        for ea, qa in rows
+    ]
+
+
+def halving_sum(values: list[float]) -> float:
+    """The sum by halving, in float32."""
+    while len(values) > 1:
+        half = (len(values) + 1) // 2
+        more = values[half:]
+        values = [single(x + more[i]) if i < len(more) else x for i, x in enumerate(values[:half])]
+    return values[0] if values else 0.0
+
+
+def placed(values: list[float]) -> float:
+    """The sum of float32 sources of one place and one column."""
+    field = struct.unpack(">Q", struct.pack(">d", max(map(abs, values))))[0] >> 52 & 0x7FF
+    exponent = min(max(field - 1022, -900), 1024)
+    bits = min(40, 63 - max(1, len(values).bit_length()))
+    total = sum(round(Fraction(x) * Fraction(2) ** (bits - exponent)) for x in values)
+    return single(float(total) * 2.0 ** (exponent - bits))
+
+
+def philox(key: int, count: int, attempt: int = 0) -> list[int]:
+    """Words of the stream of a key."""
+    found: list[int] = []
+    for block in range((count + 3) // 4):
+        c, k0, k1 = [block & 0xFFFFFFFF, block >> 32, attempt, 0], key & 0xFFFFFFFF, key >> 32
+        for _ in range(10):
+            a, b = c[0] * 0xD2511F53, c[2] * 0xCD9E8D57
+            c = [b >> 32 ^ c[1] ^ k0, b & 0xFFFFFFFF, a >> 32 ^ c[3] ^ k1, a & 0xFFFFFFFF]
+            k0, k1 = (k0 + 0x9E3779B9) & 0xFFFFFFFF, (k1 + 0xBB67AE85) & 0xFFFFFFFF
+        found += c
+    return found[:count]
+
+
+LEFT = [[1.0, 0.1, -3.0], [1e-3, 2.5e-4, 7.0]]
+RIGHT = [[0.3, 1e5], [-2.0, 0.7], [1.1, 1e-5]]
+ADDED = [1.0, 1e8, -1e8, 3.0, 0.5]
+KEY = 0x0123456789ABCDEF
+
+
+def _arithmetic() -> str:
+    left, right = ([[single(x) for x in row] for row in matrix] for matrix in (LEFT, RIGHT))
+    added = [single(x) for x in ADDED]
+    words = philox(KEY, 6)
+    return pretty(
+        {
+            "A": [[f32(x) for x in row] for row in left],
+            "B": [[f32(x) for x in row] for row in right],
+            "A @ B, exact-14": [[f32(x) for x in row] for row in exact_product(left, right, 14)],
+            "A @ B, exact-18": [[f32(x) for x in row] for row in exact_product(left, right, 18)],
+            "x": [f32(x) for x in added],
+            "sum of x by halving": f32(halving_sum(added)),
+            "sum of x by placing": f32(placed(added)),
+            "key": f"{KEY:016x}",
+            "words": [f"{word:08x}" for word in words],
+            "uniform float32": [f32((word >> 8) * 2.0**-24) for word in words],
+        }
+    )
+
+
 def _step() -> str:
     return shown(encode(record(3)))
 
 
 BLOCKS: dict[str, Callable[[], str]] = {
+    "arithmetic": _arithmetic,
     "canonical": _canonical,
     "tagged-hash": _tagged,
     "floats": _floats,

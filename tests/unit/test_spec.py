@@ -19,7 +19,7 @@ from protocol.answering import check_answer
 from protocol.certificate import CLAIMS, NOT_CLAIMED, Predicate, open_certificate
 from protocol.corpus import CorpusClaim
 from protocol.data_audit import DataAudit, open_audit
-from protocol.encoding import MAX_INTEGER, Struct, decode, encode
+from protocol.encoding import MAX_INTEGER, Struct, decode, encode, f32
 from protocol.errors import CODES
 from protocol.exact_profile import ARITHMETICS, DEFINITION, ExactProfile
 from protocol.keys import parse_vkey
@@ -27,8 +27,8 @@ from protocol.ledger_claim import LedgerClaim
 from protocol.manifest import Manifest, ProgramClaim, parse_manifest
 from protocol.native_profile import NativeProfile
 from protocol.notes import open_cosignature
-from protocol.operations import OperationProbe
 from protocol.opening import RecordsOpening, StateOpening
+from protocol.operations import OperationProbe
 from protocol.profile import Profile
 from protocol.records import AfterManifest, Fingerprint, StepRecord
 from protocol.required import CHECKS
@@ -190,7 +190,9 @@ def test_the_version_is_the_codes() -> None:
 
 
 def test_the_error_table_is_the_codes() -> None:
-    rows = re.findall(r"^\| `([a-z0-9-]+)` \| ([a-z ]+) \| (\d+) \| (\d+) \| (.+) \|$", _text("errors.md"), re.MULTILINE)
+    rows = re.findall(
+        r"^\| `([a-z0-9-]+)` \| ([a-z ]+) \| (\d+) \| (\d+) \| (.+) \|$", _text("errors.md"), re.MULTILINE
+    )
     found = {code: (int(status), int(http), meaning) for code, _, status, http, meaning in rows}
     assert found == {code: (row.exit_status, row.http_status, row.meaning) for code, row in CODES.items()}
     exits = {"malformed": 1, "wrong": 1, "cannot tell": 2, "usage": 64}
@@ -346,3 +348,43 @@ def test_modules_of_the_protocol_cite_their_text() -> None:
         if path.name not in ("__init__.py", "answer_terms.py") and not re.search(r"spec/[a-z-]+\.md", path.read_text())
     ]
     assert missing == []
+
+
+# -- exact arithmetic ---------------------------------------------------------------------------------
+
+
+def test_what_is_written_of_exact_arithmetic_is_what_is_computed() -> None:
+    """The text's own formulas in plain Python, against the package's arithmetic."""
+    torch = pytest.importorskip("torch")
+    from witness.arithmetic import philox, placing, products, sampling, sums
+
+    generator = torch.Generator().manual_seed(5)
+    left, right = (torch.randn(shape, generator=generator) * 10 for shape in ((3, 17), (17, 4)))
+    left[1] *= 1e-30
+    for bits in (14, 18):
+        made = products.multiply(left, right, bits)
+        assert made.tolist() == examples.exact_product(left.tolist(), right.tolist(), bits)
+    for count in (1, 2, 3, 7, 64, 100):
+        values = torch.randn(count, generator=generator) * 1e4
+        assert sums.total(values).item() == examples.halving_sum(values.tolist())
+        index = torch.zeros(count, dtype=torch.int64)
+        assert placing.accumulate(1, index, values)[0].item() == examples.placed(values.tolist())
+    device = torch.device("cpu")
+    words = philox.unsigned(philox.words(examples.KEY, 11, device, attempt=3)).tolist()
+    assert words == examples.philox(examples.KEY, 11, attempt=3)
+    drawn = sampling.uniform(examples.KEY, 6, torch.float32, device).tolist()
+    assert drawn == [(word >> 8) * 2.0**-24 for word in examples.philox(examples.KEY, 6)]
+    shown = _shown("exact-arithmetic.md", "arithmetic")
+    assert shown["A @ B, exact-14"] == [
+        [f32(x) for x in row]
+        for row in products.multiply(torch.tensor(examples.LEFT), torch.tensor(examples.RIGHT), 14).tolist()
+    ]
+
+
+def test_patterns_of_nan_are_the_codes() -> None:
+    pytest.importorskip("torch")
+    from witness.arithmetic import scaling
+
+    listed = re.findall(r"`([0-9a-f]{4,16})` in (\w+)", _sections("exact-arithmetic.md")[2])
+    quiet = {str(dtype).removeprefix("torch."): pattern for dtype, (_, pattern) in scaling._QUIET.items()}
+    assert {name: int(pattern, 16) for pattern, name in listed} == quiet
