@@ -1,4 +1,4 @@
-"""The specification's promises: true examples, true tables, sections that exist, and fields that are those of the code."""
+"""The specification's promises: true examples and tables, sections that exist, fields that are those of the code."""
 
 import base64
 import importlib.util
