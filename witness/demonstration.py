@@ -144,6 +144,7 @@ class Cheat:
             checkpoint_every=1,
             commit_every=1,
             pieces=None,
+            profile="exact",
         )
         with recorder:
             for batch in recorder:

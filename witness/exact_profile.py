@@ -5,7 +5,7 @@ is imported only here and only when it is used: its kernels take a second to loa
 """
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,14 @@ MODE = "witness.arithmetic.mode"
 """What a process imports to compute under this profile."""
 _BUILD = ("torch", "torch_git", "python", "numpy", "libm", "numpy_functions")
 _KEPT = ("kept", "none")
+
+
+def announce_compilation(say: Callable[[str], object]) -> None:
+    """Says so where the kernels of the arithmetic have to be compiled first. Imports no torch."""
+    from witness.arithmetic import machine_code
+
+    if machine_code.missing():
+        say("compiling the exact arithmetic, once for this installation (about half a minute)")
 
 
 def begin() -> None:

@@ -20,6 +20,7 @@ from protocol import checks, soundness
 from protocol.certificate import CLAIMS, NOT_CLAIMED, DataReport, Exclusion, Predicate, sign_certificate
 from protocol.comparison import Comparison, require_attributable
 from protocol.errors import IncompleteError, ProtocolError, VerificationError, WitnessError
+from protocol.exact_profile import ExactProfile
 from protocol.keys import SigningKey
 from protocol.ledger_claim import RAW
 from protocol.manifest import Manifest
@@ -31,6 +32,7 @@ from witness import source
 from witness.asking import Ask, Clock
 from witness.challenging import Challenger
 from witness.documents import asked_documents, exclusion
+from witness.exact_profile import announce_compilation
 from witness.layout import lay_out
 from witness.listening import Listener, Plan
 from witness.outcomes import NOT_RUN, failed_check, result_of, run_notes
@@ -126,6 +128,8 @@ class Verification:
             self._check_ledgers(ask, manifest)
             # 3. consent
             folder = self._consented(ask, manifest, work)
+            if isinstance(manifest.profile, ExactProfile):
+                announce_compilation(self.listener.stage)
             with Replayer(manifest, folder) as replayer:
                 # 4. can this machine be held to the recorded bits?
                 self.listener.stage("comparing this machine with the run's numeric profile")

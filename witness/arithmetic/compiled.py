@@ -11,17 +11,14 @@ second thread pool that would have to survive a fork.
 
 from __future__ import annotations
 
-import functools
-import hashlib
 import os
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import torch
+
+from witness.arithmetic import machine_code
 
 numba: Any
 try:
@@ -34,7 +31,6 @@ GRAIN = 1 << 15
 
 OPTIONS = {"nogil": True, "fastmath": False, "error_model": "numpy", "boundscheck": False}
 
-_IMPORT = re.compile(r"^from witness\.arithmetic((?:\.\w+)*) import ([\w, ]*)", re.MULTILINE)
 _state: dict[str, Any] = {"on": numba is not None and os.environ.get("WITNESS_KERNELS", "on") != "off", "pool": None}
 
 
@@ -52,59 +48,11 @@ def kernel(*signatures: str) -> Callable[[Callable[..., None]], Callable[..., No
     def compile_(function: Callable[..., None]) -> Callable[..., None]:
         if not _state["on"]:
             return function
-        with _cache() as folder:
+        with machine_code.kept() as folder:
             made: Callable[..., None] = numba.njit(list(signatures), cache=folder is not None, **OPTIONS)(function)
         return made
 
     return compile_
-
-
-@contextmanager
-def _cache() -> Iterator[Path | None]:
-    """The folder for machine code, one for each text that it is made from; None where nothing can be written.
-
-    numba looks for changes in the file of the kernel itself only, and a kernel is made of definitions in other files:
-    it would go on using what was compiled from their earlier text.
-    """
-    folder = _folder()
-    before = numba.config.CACHE_DIR
-    if folder is not None:
-        numba.config.CACHE_DIR = str(folder)
-    try:
-        yield folder
-    finally:
-        numba.config.CACHE_DIR = before
-
-
-def _sources(here: Path) -> set[Path]:
-    """The files of all kernels, and of every module of this package that they import, directly or not."""
-    found, waiting = set[Path](), set((here / "kernels").glob("*.py"))
-    while waiting:
-        path = waiting.pop()
-        found.add(path)
-        for package, names in _IMPORT.findall(path.read_text()):
-            for name in (package[1:], *(word.strip() for word in names.split(","))):
-                module = here.joinpath(*name.split(".")).with_suffix(".py")
-                if module.is_file() and module not in found:
-                    waiting.add(module)
-    return found
-
-
-@functools.cache
-def _folder() -> Path | None:
-    here = Path(__file__).resolve().parent
-    text = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(_sources(here))))
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    for parent in (here / "__pycache__", Path(cache) / "training-witness"):
-        folder = parent / f"kernels-{text.hexdigest()[:16]}"
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError:
-            continue
-        # A confined process may read what was compiled before it was confined, and numba writes only what is missing.
-        if os.access(folder, os.W_OK):
-            return folder
-    return None
 
 
 def usable(*tensors: torch.Tensor) -> bool:

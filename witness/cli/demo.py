@@ -125,6 +125,8 @@ def _honest(folder: Path, steps: int) -> None:
         str(folder / "trainer.key"),
         "--checkpoint-every",
         "10",
+        "--profile",
+        "exact",
         "--threads",
         str(THREADS),
     )

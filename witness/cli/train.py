@@ -14,6 +14,7 @@ import click
 from protocol.errors import EXIT_INCOMPLETE, UsageError, WitnessError
 from protocol.profile import NAMES, NATIVE, full_name
 from witness.cli.progress import Progress
+from witness.exact_profile import announce_compilation
 
 if TYPE_CHECKING:
     from protocol.manifest import Manifest
@@ -130,6 +131,8 @@ def _record(ctx: click.Context, made: Any, out: Path, resume: bool, as_json: boo
 
     began = time.monotonic()
     with Progress(quiet=as_json) as progress:
+        if (options["profile"] or "").startswith("exact"):
+            announce_compilation(progress.stage)
         progress.stage("trying the program on a scratch copy")
         recorder = record(
             out,
