@@ -16,6 +16,7 @@ from fractions import Fraction
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from protocol.corpus import CorpusClaim, Document
 from protocol.encoding import parse_float
@@ -57,7 +58,33 @@ class Weight:
         return "some" if self.shown > self.without else "not shown"
 
 
-def usage(manifest: Manifest, steps: int, leaves: Sequence[Document]) -> list[tuple[Use, ...] | None]:
+class Orders:
+    """Where each sample is drawn, epoch by epoch; the first epochs asked for are kept, as many as there is room for.
+
+    Args:
+        seed: the run's 32-byte seed.
+        samples: of the corpus.
+        room: bytes to keep.
+    """
+
+    def __init__(self, seed: bytes, samples: int, room: int = 0) -> None:
+        self._seed, self._samples, self._room = seed, samples, room
+        self._kept: dict[int, npt.NDArray[np.uint32]] = {}
+
+    def places(self, epoch: int) -> npt.NDArray[np.uint32]:
+        """For each sample its place in the order of an epoch."""
+        found = self._kept.get(epoch)
+        if found is None:
+            found = np.empty(self._samples, dtype=np.uint32)
+            found[epoch_order(self._seed, epoch, self._samples)] = np.arange(self._samples, dtype=np.uint32)
+            if (len(self._kept) + 1) * found.nbytes <= self._room:
+                self._kept[epoch] = found
+        return found
+
+
+def usage(
+    manifest: Manifest, steps: int, leaves: Sequence[Document], orders: Orders | None = None
+) -> list[tuple[Use, ...] | None]:
     """The uses of each document among the first `steps` steps; None where they are too many to list.
 
     Documents are taken in order as long as their uses are no more than `protocol.uses.MAX_USES` together. Those that do
@@ -68,6 +95,7 @@ def usage(manifest: Manifest, steps: int, leaves: Sequence[Document]) -> list[tu
         manifest: of the run.
         steps: recorded.
         leaves: of the documents, verified.
+        orders: of this manifest, for whoever asks often.
     """
     samples, batch = sample_count(manifest.corpus), manifest.batch_size
     if samples < 1 or steps < 1:
@@ -89,10 +117,9 @@ def usage(manifest: Manifest, steps: int, leaves: Sequence[Document]) -> list[tu
         owners += [owner] * len(held)
     if wanted:
         chosen = np.array(wanted)
+        orders = orders or Orders(bytes.fromhex(manifest.seed.value), samples)
         for epoch in range(epochs):
-            place_of = np.empty(samples, dtype=np.int64)
-            place_of[epoch_order(bytes.fromhex(manifest.seed.value), epoch, samples)] = np.arange(samples)
-            for position, count, owner in zip(place_of[chosen].tolist(), tokens, owners, strict=True):
+            for position, count, owner in zip(orders.places(epoch)[chosen].tolist(), tokens, owners, strict=True):
                 step = epoch * steps_per_epoch + position // batch + 1
                 mine = found[owner]
                 if step <= steps and mine is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -14,6 +14,9 @@ from witness import keys
 from witness.prover import RunArchive, serving_session
 from witness.query import Answerer
 from witness.rundir import RunDir
+
+ANSWER_ROOM = 1 << 22
+"""Bytes of replies and records in one answer to a stranger, who asks again for the rest."""
 
 
 class Serving:
@@ -74,8 +77,8 @@ class Serving:
         manifest = self.archive.audit.manifest
         return encode({"run": manifest.run_id.hex(), "ledgers": manifest.ledgers})
 
-    def answer(self, tier: str, digest: bytes) -> bytes:
-        """The proven answer about a digest, under the newest head (`protocol.answer`).
+    def answer(self, tier: str, digests: Sequence[bytes]) -> bytes:
+        """The proven answer about digests, under the newest head (`protocol.answer`), or about the first of them.
 
         Raises:
             UsageError: `ledger-tier`.
@@ -86,4 +89,4 @@ class Serving:
             if known is None or known.head != self._run.latest_head():
                 books = None if known is None else known.books
                 self._answerer = known = Answerer(self._run, data=self._data, books=books)
-        return known.digests([(tier, digest)]).to_bytes()
+        return known.digests([(tier, digest) for digest in digests], room=ANSWER_ROOM).to_bytes()

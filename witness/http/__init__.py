@@ -6,6 +6,7 @@
     GET  /v1/health            version, run id, steps and head size, as JSON
     GET  /v1/ledger            the claims of the run's ledgers, as JSON
     GET  /v1/ledger/{tier}/{digest}   the proven answer about a digest (`protocol.answer`), as JSON; no session needed
+    POST /v1/ledger/{tier}     up to 2,048 digests, 32 bytes each -> an answer about the first of them, as many as fit
 
 Frames are `application/octet-stream`. A refusal has the HTTP status of its code (`protocol.errors.CODES`; 400 where the
 table lacks it), a Pending frame 202 with Retry-After, every other frame 200. Whatever is not a frame is JSON,
@@ -15,8 +16,12 @@ table lacks it), a Pending frame 202 with Retry-After, every other frame 200. Wh
 """
 
 from protocol.errors import UsageError
+from protocol.messages import MAX_REQUEST
 
 FRAME_TYPE = "application/octet-stream"
+DIGEST_BYTES = 32
+DIGESTS_AT_ONCE = MAX_REQUEST // DIGEST_BYTES
+"""Digests in one request about many."""
 
 
 def extra_missing(error: ModuleNotFoundError) -> UsageError:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from types import TracebackType
 from typing import Self
@@ -189,6 +190,22 @@ class HttpTransport:
             ProtocolError: `too-large`, `not-a-prover`.
         """
         return self._reach("GET", f"/v1/ledger/{quote(tier)}/{digest.hex()}", b"", "application/json", seconds)
+
+    def answers(self, tier: str, digests: Sequence[bytes], *, seconds: float = 300.0) -> bytes:
+        """The server's answer about the first of many digests, unverified: as many as it puts into one answer.
+
+        Only tier and digests are sent.
+
+        Args:
+            tier: of the ledger.
+            digests: 32 bytes each, at most `witness.http.DIGESTS_AT_ONCE`.
+            seconds: time for the answer.
+
+        Raises:
+            IncompleteError: `unreachable`.
+            ProtocolError: `too-large`, `not-a-prover`.
+        """
+        return self._reach("POST", f"/v1/ledger/{quote(tier)}", b"".join(digests), "application/json", seconds)
 
     def _reach(self, method: str, path: str, content: bytes, kind: str, seconds: float) -> bytes:
         """An exchange with a server that has not bound itself: whatever goes wrong, nobody is accused."""

@@ -5,9 +5,11 @@ Only tiers and digests are sent. Nothing that comes back is believed here: `prot
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby, zip_longest
+from operator import itemgetter
 from types import TracebackType
-from typing import Annotated, Self
+from typing import Annotated, Self, cast
 
 import msgspec
 
@@ -16,8 +18,9 @@ from protocol.encoding import Hex32, Struct, decode
 from protocol.errors import IncompleteError, ProtocolError
 from protocol.ledger_claim import LedgerClaim, Occurrences
 from protocol.manifest import MAX_LEDGERS
+from witness.http import DIGESTS_AT_ONCE
 from witness.http.client import MAX_TEXT, HttpTransport
-from witness.spans import span_reply
+from witness.spans import grams_of, span_reply
 
 _ROUNDS = 4
 """Times that questions are asked again because the run's head has moved on meanwhile."""
@@ -43,7 +46,6 @@ class RemoteKeeper:
     def __init__(self, url: str) -> None:
         self._transport = HttpTransport(url)
         self._head: bytes | None = None
-        self._first: Answer | None = None
         try:
             self._kept = decode(self._transport.ledgers(), _Kept, limit=MAX_TEXT)
         except BaseException:
@@ -78,56 +80,66 @@ class RemoteKeeper:
             ProtocolError: malformed.
         """
         asked = list(questions)
-        answers = [self._ask(*question) for question in asked]
-        for _ in range(_ROUNDS):
-            head = answers[-1].head
-            old = [number for number, answer in enumerate(answers) if answer.head != head]
-            if not old:
-                break
-            for number in old:
-                answers[number] = self._ask(*asked[number])
-            answers[-1] = self._ask(*asked[-1])
-        else:
-            raise IncompleteError("head-moved", "the run's head moves on faster than the server answers")
-        self._head = answers[0].head.encode()
-        return _with(merge(answers), evidence)
+        whole, found = self._ask(asked)
+        replies = tuple(found[question] for question in asked)
+        return _with(msgspec.structs.replace(whole, replies=replies), evidence)
 
     def spans(self, tier: str, spans: Iterable[bytes], evidence: Sequence[bytes] = ()) -> Answer:
         """One answer to questions about spans; their text is not sent, so a span is absent or possible, never shown.
 
         Raises:
             UsageError: `span-length`, `span-units`.
-            IncompleteError: `unreachable`.
+            IncompleteError: `unreachable`, `head-moved`.
             ProtocolError: malformed.
         """
-        last: list[Answer] = []
+        listed = list(spans)
+        grams = [gram.digest for span in listed for gram in grams_of(tier, span)[:MAX_SHOWN_GRAMS]]
+        whole, found = self._ask([(tier, gram) for gram in grams])
 
         def ask(gram: bytes) -> tuple[str, Occurrences | None]:
-            answer = self._ask(tier, gram)
-            last[:] = [answer]
-            reply = answer.replies[0]
-            if not isinstance(reply, Reply):
-                raise ProtocolError("answer-malformed", "a span is answered where a gram was asked about")
+            reply = found[tier, gram]
             places = reply.occurrences
             return reply.proof, None if places is None else Occurrences.from_bytes(bytes.fromhex(places))
 
-        replies = tuple(span_reply(tier, span, ask, at_most=MAX_SHOWN_GRAMS)[0] for span in spans)
-        self._head = last[0].head.encode()
-        return _with(msgspec.structs.replace(last[0], replies=replies, records=()), evidence)
+        replies = tuple(span_reply(tier, span, ask, at_most=MAX_SHOWN_GRAMS)[0] for span in listed)
+        return _with(msgspec.structs.replace(whole, replies=replies, records=()), evidence)
 
-    def _ask(self, tier: str, digest: bytes) -> Answer:
-        answer = parse_answer(self._transport.answer(tier, digest))
-        reply = answer.replies[0]
-        if len(answer.replies) != 1 or (reply.tier, reply.digest) != (tier, digest.hex()):
-            raise ProtocolError("answer-malformed", "the server answers another question than the one it was asked")
-        first = self._first
-        if first is None or (answer.head, answer.manifest) != (first.head, first.manifest):
-            self._first = answer
-            return answer
-        # A manifest is larger than a reply: thousands of answers share one.
-        return msgspec.structs.replace(
-            answer, manifest=first.manifest, manifest_proof=first.manifest_proof, tail=first.tail
-        )
+    def _ask(self, questions: Sequence[tuple[str, bytes]]) -> tuple[Answer, dict[tuple[str, bytes], Reply]]:
+        """What the server answers under one head: merged, and the reply to each question."""
+        distinct = list(dict.fromkeys(questions))
+        answers: dict[tuple[str, bytes], Answer] = {}
+        replies: dict[tuple[str, bytes], Reply] = {}
+        waiting = distinct
+        for _ in range(_ROUNDS):
+            for answer in self._answers(waiting):
+                for reply in cast("tuple[Reply, ...]", answer.replies):
+                    question = reply.tier, bytes.fromhex(reply.digest)
+                    answers[question], replies[question] = answer, reply
+            waiting = [question for question in distinct if answers[question].head != answer.head]
+            if not waiting:
+                self._head = answer.head.encode()
+                return merge(list({id(one): one for one in answers.values()}.values())), replies
+        raise IncompleteError("head-moved", "the run's head moves on faster than the server answers")
+
+    def _answers(self, questions: Sequence[tuple[str, bytes]]) -> Iterator[Answer]:
+        """Answers that hold a reply to every question; no other replies."""
+        for tier, group in groupby(sorted(questions, key=itemgetter(0)), itemgetter(0)):
+            digests, at_once = [digest for _, digest in group], DIGESTS_AT_ONCE
+            while digests:
+                asked = digests[:at_once]
+                answer = parse_answer(self._transport.answers(tier, asked))
+                for reply, digest in zip_longest(answer.replies, asked[: len(answer.replies)]):
+                    if (
+                        digest is None
+                        or not isinstance(reply, Reply)
+                        or (reply.tier, reply.digest) != (tier, digest.hex())
+                    ):
+                        raise ProtocolError("answer-malformed", "the server answers another question than it was asked")
+                yield answer
+                count = len(answer.replies)
+                del digests[:count]
+                # Every digest that is sent counts with the server, answered or not.
+                at_once = count if count < len(asked) else min(DIGESTS_AT_ONCE, at_once + at_once // 4 + 1)
 
 
 def _with(answer: Answer, evidence: Sequence[bytes]) -> Answer:

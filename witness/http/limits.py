@@ -30,6 +30,8 @@ class ServerLimits:
         opened_per_minute: new sessions from one address.
         answers_per_second: answers about the data to one address, on average.
         answers_at_once: how many of them it may ask for after a pause.
+        questions_per_second: digests in requests about many, from one address, on average.
+        questions_at_once: how many of them it may ask about after a pause: a whole validation set.
         exchanges: requests that are worked on, or whose reply is under way, at one time.
         workers: threads that do the work.
         queue_seconds: wait for a place among the exchanges, or for the session's previous request; then `busy`.
@@ -50,6 +52,8 @@ class ServerLimits:
     opened_per_minute: int = 30
     answers_per_second: float = 50.0
     answers_at_once: int = 500
+    questions_per_second: float = 2000.0
+    questions_at_once: int = 1 << 16
     exchanges: int = 16
     workers: int = 4
     queue_seconds: float = 10.0
@@ -109,14 +113,18 @@ class AnswerRate:
         self._per_second, self._at_once, self._clock = per_second, at_once, clock
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
-    def wait(self, address: str) -> float:
-        """Counts a question, and returns 0; or, where the address has had its share, the seconds until the next."""
+    def wait(self, address: str, questions: int = 1) -> float:
+        """Counts questions, and returns 0; or, where the address has had its share, the seconds until it may ask them.
+
+        Who has been quiet long enough may always ask once.
+        """
         now = self._clock()
+        needed = min(questions, self._at_once)
         left, then = self._left.get(address, (float(self._at_once), now))
         left = min(float(self._at_once), left + (now - then) * self._per_second)
-        if left < 1:
-            return (1 - left) / self._per_second
-        self._left[address] = (left - 1, now)
+        if left < needed:
+            return (needed - left) / self._per_second
+        self._left[address] = (left - needed, now)
         self._left.move_to_end(address)
         if len(self._left) > MAX_ADDRESSES:
             self._left.popitem(last=False)

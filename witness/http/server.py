@@ -10,7 +10,7 @@ import asyncio
 import re
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -22,7 +22,7 @@ from protocol.encoding import Struct
 from protocol.errors import CODES, IncompleteError, ProtocolError, UsageError, WitnessError
 from protocol.proving import ProverSession
 from witness import __version__
-from witness.http import FRAME_TYPE, extra_missing
+from witness.http import DIGEST_BYTES, FRAME_TYPE, extra_missing
 from witness.http.limits import AnswerRate, OpeningRate, ServerLimits, network_of
 from witness.http.sessions import Seat, SessionTable
 
@@ -59,7 +59,7 @@ def make_app(
     head: Callable[[], bytes],
     *,
     ledgers: Callable[[], bytes] | None = None,
-    answer: Callable[[str, bytes], bytes] | None = None,
+    answer: Callable[[str, Sequence[bytes]], bytes] | None = None,
     limits: ServerLimits = ServerLimits(),  # noqa: B008 - frozen
     clock: Callable[[], float] = time.monotonic,
 ) -> Starlette:
@@ -72,7 +72,7 @@ def make_app(
         describe: what /v1/health shows besides the versions: run id, steps, head size.
         head: the latest signed head.
         ledgers: the claims of the run's ledgers, as JSON; None to answer no questions about the data.
-        answer: the answer about a digest in a tier, as JSON; None likewise.
+        answer: the answer about digests in a tier, or the first of them where they are too many; None likewise.
         limits: caps and time limits.
         clock: seconds, monotonic; decides when sessions are idle and addresses too eager.
     """
@@ -82,6 +82,7 @@ def make_app(
         library = _Library(desk, ledgers, answer, clock)
         asking = [
             Route("/v1/ledger", _Endpoint(desk, library.claims), methods=["GET"]),
+            Route("/v1/ledger/{tier}", _Endpoint(desk, library.answers), methods=["POST"]),
             Route("/v1/ledger/{tier}/{digest}", _Endpoint(desk, library.answer), methods=["GET"]),
         ]
 
@@ -178,7 +179,7 @@ class _Desk:
     @asynccontextmanager
     async def create(self, request: Request) -> AsyncIterator[Response]:
         """Opens a session for a Hello frame; one that is refused leaves nothing behind."""
-        frame = await self._body(request)
+        frame = await self.body(request)
         address = network_of(request.client.host if request.client else "")
         wait = self._rate.wait(address)
         if wait:
@@ -202,7 +203,7 @@ class _Desk:
     @asynccontextmanager
     async def answer(self, request: Request) -> AsyncIterator[Response]:
         """Lets a session answer a frame, after it has answered the one before."""
-        frame = await self._body(request)
+        frame = await self.body(request)
         identity = request.path_params["id"]
         seat = self._table.find(identity) if _SESSION.fullmatch(identity) else None
         if seat is None or seat.session is None:
@@ -236,7 +237,7 @@ class _Desk:
             return error_reply(code, float(str(later)) if code in {"busy", "rate"} else None)
         return error_reply("method" if getattr(error, "status_code", 404) == 405 else "not-found")
 
-    async def _body(self, request: Request) -> bytes:
+    async def body(self, request: Request) -> bytes:
         """The body, read no further than the cap, and no longer than `body_seconds`."""
         declared = request.headers.get("content-length", "0")
         if not declared.isdecimal() or int(declared) > m.MAX_REQUEST:
@@ -276,11 +277,12 @@ class _Library:
         self,
         desk: _Desk,
         ledgers: Callable[[], bytes],
-        answer: Callable[[str, bytes], bytes],
+        answer: Callable[[str, Sequence[bytes]], bytes],
         clock: Callable[[], float],
     ) -> None:
         self._desk, self._ledgers, self._answer = desk, ledgers, answer
         self._rate = AnswerRate(desk.limits.answers_per_second, desk.limits.answers_at_once, clock)
+        self._many = AnswerRate(desk.limits.questions_per_second, desk.limits.questions_at_once, clock)
 
     @asynccontextmanager
     async def claims(self, _: Request) -> AsyncIterator[Response]:
@@ -294,11 +296,31 @@ class _Library:
         tier, digest = request.path_params["tier"], request.path_params["digest"]
         if _TIER.fullmatch(tier) is None or _DIGEST.fullmatch(digest) is None:
             raise UsageError("not-found", "no tier and digest")
-        wait = self._rate.wait(network_of(request.client.host if request.client else ""))
+        async with self._answered(request, self._rate, tier, [bytes.fromhex(digest)]) as response:
+            yield response
+
+    @asynccontextmanager
+    async def answers(self, request: Request) -> AsyncIterator[Response]:
+        """The answer about many digests: about the first of them, where it would grow too large."""
+        tier = request.path_params["tier"]
+        if _TIER.fullmatch(tier) is None:
+            raise UsageError("not-found", "no tier")
+        body = await self._desk.body(request)
+        if not body or len(body) % DIGEST_BYTES:
+            raise ProtocolError("not-canonical", f"{len(body)} bytes are no digests")
+        digests = [body[at : at + DIGEST_BYTES] for at in range(0, len(body), DIGEST_BYTES)]
+        async with self._answered(request, self._many, tier, digests) as response:
+            yield response
+
+    @asynccontextmanager
+    async def _answered(
+        self, request: Request, rate: AnswerRate, tier: str, digests: Sequence[bytes]
+    ) -> AsyncIterator[Response]:
+        wait = rate.wait(network_of(request.client.host if request.client else ""), len(digests))
         if wait:
             raise IncompleteError("rate", "too many questions", evidence={"retry_seconds": wait})
         async with self._desk.patiently(self._desk.exchanges):
-            data = await self._desk.work(partial(self._answer, tier, bytes.fromhex(digest)))
+            data = await self._desk.work(partial(self._answer, tier, digests))
             if len(data) > MAX_ANSWERED:
                 raise ProtocolError("too-large", f"an answer of {len(data)} bytes")
             yield _Json(data)
