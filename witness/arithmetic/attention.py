@@ -80,7 +80,7 @@ class _Scores:
             return torch.zeros(1, dtype=torch.int64), torch.ones(1, dtype=torch.bool), torch.zeros(1)
         mask = mask.view([1] * (len(self.shape) - mask.dim()) + list(mask.shape))
         outer = mask.shape[:-1]
-        which = torch.arange(outer.numel()).view(outer).expand(self.shape[:-1]).reshape(-1)
+        which = torch.arange(outer.numel()).view(outer).expand(self.shape[:-1]).reshape(-1).contiguous()
         rows = mask.expand(*outer, self.shape[-1]).contiguous()
         if mask.dtype == torch.bool:
             return which, rows, torch.zeros(1)
@@ -188,12 +188,13 @@ def scaled_dot_product_attention(
         raise RuntimeError("Explicit attn_mask should not be set when is_causal=True")
     query, key, value, attn_mask = cast(query.device.type, query, key, value, attn_mask)
     _checked(query, key, value, attn_mask, dropout_p)
-    heads = query.shape[-3] if query.dim() > 2 else 1
-    group = heads // key.shape[-3] if enable_gqa and query.dim() > 2 else 1
-    rows, keys = query.shape[-2], key.shape[-2]
-    if group > 1:
+    heads, group = (query.shape[-3], 1) if query.dim() > 2 else (1, 1)
+    if enable_gqa and query.dim() > 2:
+        group = heads // key.shape[-3]
         if key.shape[-3] * group != heads or value.shape[-3] != key.shape[-3]:
             raise RuntimeError("Number of heads in key and value must divide the number of heads in query")
+    rows, keys = query.shape[-2], key.shape[-2]
+    if group > 1:
         query = query.reshape(*query.shape[:-3], key.shape[-3], group * rows, query.shape[-1])
     batch = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2], value.shape[:-2])  # type: ignore[no-untyped-call]
     q, k, v = (t.expand(*batch, *t.shape[-2:]).reshape(batch.numel(), *t.shape[-2:]) for t in (query, key, value))
