@@ -123,7 +123,7 @@ def test_another_machine_excuses_what_it_computed_and_nothing_else(
     def uncovered(*_: object) -> None:
         raise IncompleteError("operation-unprobed", "the step used an operation that was not probed")
 
-    monkeypatch.setattr(challenging, "require_covered", uncovered)
+    monkeypatch.setattr(challenging, "require_attributable", uncovered)
     how: dict[str, Any] = {} if prover is None else {"wrap": prover}
     seen = verify(edited, draws=3, nonce=nonce_that(edited, 3, hits=AT), clock=fast(), **how)
     assert seen.verdict == ("incomplete" if prover is None else "diverged")

@@ -238,7 +238,7 @@ def test_a_machine_that_is_not_proven_replays_nothing_and_accuses_nobody(
     (tmp_path / "manifest").write_bytes(encode(manifest))
     (tmp_path / "job").write_bytes(encode(Job("compare", "")))
     monkeypatch.setattr(exact_profile, "_prove", unproven)
-    monkeypatch.setattr(exact_profile, "arithmetic", nullcontext)
+    monkeypatch.setattr(exact_profile, "arithmetic", lambda _: nullcontext())
     worker.main(tmp_path)
     assert not (tmp_path / "comparison").exists()
     error = replay._trouble(decode((tmp_path / "error").read_bytes(), Trouble, limit=1 << 16))
