@@ -21,7 +21,7 @@ def _exact(profile: ExactProfile) -> list[str]:
     return [
         f"arithmetic {profile.arithmetic}, definition {profile.definition}: the bits do not depend on threads, vector "
         "class, BLAS or device",
-        "recorded with " + ", ".join(_said("torch", "python", "numpy", of=build) + _said("used", of=device)),
+        f"recorded on {device.get('used')} with " + ", ".join(_said("torch", "python", "numpy", of=build)),
         ", ".join(settings),
     ]
 

@@ -126,6 +126,7 @@ def command(
 
 
 def _record(ctx: click.Context, made: Any, out: Path, resume: bool, as_json: bool, options: dict[str, Any]) -> None:
+    from witness.profile import DEFAULT
     from witness.recorder import record
     from witness.training import run_loop
 
@@ -133,7 +134,9 @@ def _record(ctx: click.Context, made: Any, out: Path, resume: bool, as_json: boo
     with Progress(quiet=as_json) as progress:
         if (options["profile"] or "").startswith("exact"):
             announce_compilation(progress.stage)
-        progress.stage("trying the program on a scratch copy")
+        native = full_name(options["profile"] or DEFAULT) == NATIVE
+        ready = "" if native or resume else "proving the arithmetic (compiled at its first use on a machine), "
+        progress.stage(f"{ready}trying the program on a scratch copy")
         recorder = record(
             out,
             made,
