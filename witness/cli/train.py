@@ -161,7 +161,10 @@ def _record(ctx: click.Context, made: Any, out: Path, resume: bool, as_json: boo
 
 
 def _prepare(out: Path, resume: bool, threads: int | None, profile: str | None) -> None:
-    """Under the native profile starts again in its environment, before torch is there; any will do for an exact one."""
+    """Starts again in the environment of the profile, before torch is there.
+
+    Exact arithmetic does with any, but not the program: where it walks a set, Python's hash seed decides the order.
+    """
     from protocol.native_profile import NativeProfile
     from witness.environment import VARIABLES, environment, recommended_environment
     from witness.pinning import restart_in
@@ -176,10 +179,12 @@ def _prepare(out: Path, resume: bool, threads: int | None, profile: str | None) 
         restart_in(environment(recorded), frozenset(n for n in VARIABLES if recorded.environment.get(n) is None))
     elif recorded is None and full_name(profile or DEFAULT) == NATIVE:
         restart_in(recommended_environment(threads or len(os.sched_getaffinity(0))))
-    elif threads is not None:
-        import torch
+    else:
+        restart_in({"PYTHONHASHSEED": "0"})
+        if threads is not None:
+            import torch
 
-        torch.set_num_threads(threads)
+            torch.set_num_threads(threads)
 
 
 def _as_before(out: Path, steps: int | None) -> Manifest:
