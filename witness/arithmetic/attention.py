@@ -20,15 +20,15 @@ Half precision is converted to float32 at the start and back at the end.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own abbreviation
-from torch.autograd.function import once_differentiable
 
 from witness.arithmetic import compiled, dropout, sums
-from witness.arithmetic.derivatives import array, cast, plain
+from witness.arithmetic.derivatives import array, cast, differentiable, plain
 from witness.arithmetic.kernels import attention as kernels
 from witness.arithmetic.products import multiply
 from witness.arithmetic.registry import function, product_bits
@@ -104,6 +104,22 @@ class _Scores:
         x = (g - sums.total(g * weights, -1, True, owned=True)) * weights * scale
         return (x.masked_fill(self.later(g.device), 0.0) if self.causal else x).view(y.shape)
 
+    def composed(self, kept: Optional, p: float) -> Callable[..., torch.Tensor]:
+        """Attention of the same operands, dropping the same weights, in torch's operations."""
+
+        def compose(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: Optional) -> torch.Tensor:
+            x = torch.matmul(q.float(), k.float().mT).view(self.shape) * self.scale
+            if mask is not None:
+                x = x.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else x + mask
+            if self.causal:
+                x = x.masked_fill(self.later(x.device), -torch.inf)
+            y = torch.softmax(x.masked_fill((x == -torch.inf).all(-1, keepdim=True), 0.0), -1)
+            y = y.masked_fill(x == -torch.inf, 0.0).view(q.shape[0], -1, k.shape[1])
+            y = y if kept is None else y * (kept.to(y.dtype) * _factor(p))
+            return torch.matmul(y, v.float()).to(q.dtype)
+
+        return compose
+
 
 class _Attention(torch.autograd.Function):
     """Of queries (B, rows, E), keys (B, S, E) and values (B, S, Ev)."""
@@ -119,20 +135,21 @@ class _Attention(torch.autograd.Function):
             weights = scores.weights(multiply(q, k.mT, bits), wide)
             used, kept = (weights, None) if p == 0.0 else dropout.native_dropout(weights, p, True)
             out = multiply(used, v, bits).to(q.dtype)
-        ctx.save_for_backward(q, k, v, weights, used, kept)
+        ctx.save_for_backward(q, k, v, mask, weights, used, kept)
         ctx.scores, ctx.bits, ctx.p = scores, bits, p
-        ctx.mask = None if mask is None else (mask.shape, mask.dtype)
         return out
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[Optional, Optional, Optional, Optional, None, None]:
         """See the module."""
-        q, k, v, weights, used, kept = ctx.saved_tensors
+        q, k, v, mask, weights, used, kept = ctx.saved_tensors
         scores, bits = ctx.scores, ctx.bits
+        if torch.is_grad_enabled():
+            composed = differentiable(scores.composed(kept, ctx.p), grad, q, k, v, mask)
+            return *composed, None, None  # type: ignore[return-value]
         by_q = by_k = by_v = by_mask = None
         with plain():
-            factor = 0.0 if ctx.p in (0.0, 1.0) else dropout.noise(1.0 - ctx.p, torch.float32)
+            factor = _factor(ctx.p)
             if ctx.needs_input_grad[2]:
                 by_v = multiply(used.mT, grad, bits).to(v.dtype)
             if any(ctx.needs_input_grad[i] for i in (0, 1, 3)):
@@ -140,12 +157,16 @@ class _Attention(torch.autograd.Function):
                 d = multiply(grad, v.mT, bits)
                 d = scores.backward(d, weights, kept, factor, 1.0 if masked else scores.scale)
                 if masked:
-                    shape, dtype = ctx.mask
-                    by_mask = _gathered(d.view(scores.shape), shape).to(dtype)
+                    by_mask = _gathered(d.view(scores.shape), mask.shape).to(mask.dtype)
                     d = d * scores.scale
                 by_q = multiply(d, k, bits).to(q.dtype) if ctx.needs_input_grad[0] else None
                 by_k = multiply(d.mT, q, bits).to(k.dtype) if ctx.needs_input_grad[1] else None
         return by_q, by_k, by_v, by_mask, None, None
+
+
+def _factor(p: float) -> float:
+    """What a weight that is not dropped is multiplied by."""
+    return 0.0 if p == 1.0 else dropout.noise(1.0 - p, torch.float32)
 
 
 def _gathered(x: torch.Tensor, shape: torch.Size) -> torch.Tensor:

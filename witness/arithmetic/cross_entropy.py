@@ -13,10 +13,9 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own abbreviation
-from torch.autograd.function import once_differentiable
 
 from witness.arithmetic import compiled, losses, sums
-from witness.arithmetic.derivatives import array, plain
+from witness.arithmetic.derivatives import array, differentiable, plain
 from witness.arithmetic.kernels import softmax as kernels
 from witness.arithmetic.registry import function
 
@@ -33,7 +32,6 @@ class _Picked(torch.autograd.Function):
     ) -> torch.Tensor:
         """The loss; what turns a logit into its logarithm is kept, two numbers a row."""
         with plain():
-            x = x.contiguous()
             rows, n = x.shape
             valid, index, weights = losses.used(target, n, weight, ignore_index, x)
             loss, m, s = x.new_empty(rows), x.new_empty(rows), x.new_empty(rows)
@@ -42,15 +40,19 @@ class _Picked(torch.autograd.Function):
             loss = torch.where(valid, loss, torch.zeros_like(loss))
             all_weights = sums.total(weights)
             out = loss if reduction == losses.NONE else losses.likelihood(loss, all_weights, reduction)
-        ctx.save_for_backward(x, index, m, s, weights, valid, all_weights)
-        ctx.reduction = reduction
+        ctx.save_for_backward(x, index, m, s, weights, valid, all_weights, target, weight)
+        ctx.reduction, ctx.ignore_index = reduction, ignore_index
         return out
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None, None, None]:
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[Optional, None, None, None, None]:
         """By the logits."""
-        x, index, m, s, weights, valid, all_weights = ctx.saved_tensors
+        x, index, m, s, weights, valid, all_weights, target, weight = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            reduction = next(name for name, number in _REDUCTIONS.items() if number == ctx.reduction)
+            named: dict[str, Any] = {"ignore_index": ctx.ignore_index, "reduction": reduction}
+            (again,) = differentiable(lambda t: F.nll_loss(torch.log_softmax(t, 1), target, weight, **named), grad, x)
+            return again, None, None, None, None
         with plain():
             shares = losses.likelihood_share(grad, weights, valid, ctx.reduction, all_weights).contiguous()
             by_x = torch.empty_like(x)
@@ -81,7 +83,7 @@ def cross_entropy(
     if input.shape == target.shape:
         return _of_probabilities(input, target, weight, reduction, label_smoothing)
     if label_smoothing == 0.0 and _fits(input, target, weight):
-        return _Picked.apply(input, target, weight, _REDUCTIONS[reduction], ignore_index)  # type: ignore[no-any-return, no-untyped-call]
+        return _Picked.apply(input.contiguous(), target, weight, _REDUCTIONS[reduction], ignore_index)  # type: ignore[no-any-return, no-untyped-call]
     logs = torch.log_softmax(input, 0 if input.dim() == 1 else 1, dtype=input.dtype)
     loss = F.nll_loss(logs, target, weight, ignore_index=ignore_index, reduction=reduction)
     if label_smoothing == 0.0:

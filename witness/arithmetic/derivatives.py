@@ -3,11 +3,13 @@
 A handler of the function mode that needs autograd is a `torch.autograd.Function`. The dispatch mode is on inside it and
 would see every step of a definition that is exact already, so it computes inside `plain`. What depends on the active
 profile (`registry.product_bits`) is read in the forward pass and kept: a backward pass may run when the profile is no
-longer active.
+longer active. A gradient that is to be differentiated again (`create_graph=True`) is that of the same function composed
+of torch's operations, each by its own definition: `differentiable`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -18,6 +20,26 @@ from witness.arithmetic.randomness import unwatched
 plain = unwatched
 """Runs torch's own operations as they are, both modes off."""
 HALVES = (torch.bfloat16, torch.float16)
+
+
+def differentiable(
+    compose: Callable[..., torch.Tensor], grad: torch.Tensor, *operands: torch.Tensor | None
+) -> list[torch.Tensor | None]:
+    """Gradients that have derivatives.
+
+    Args:
+        compose: the function, of the operands, in torch's operations.
+        grad: the gradient of its result.
+        operands: as they were given to the function.
+
+    Returns:
+        One for each operand; None where there is none.
+    """
+    with torch.enable_grad():
+        value = compose(*operands)
+    wanted = [t for t in operands if t is not None and t.requires_grad]
+    found = iter(torch.autograd.grad(value, wanted, grad, create_graph=True, allow_unused=True))
+    return [next(found) if t is not None and t.requires_grad else None for t in operands]
 
 
 def array(x: torch.Tensor) -> Any:

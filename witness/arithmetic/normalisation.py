@@ -22,11 +22,10 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own abbreviation
-from torch.autograd.function import once_differentiable
 
 from witness.arithmetic import compiled, sums
 from witness.arithmetic.batch_normalisation import gradient_totals
-from witness.arithmetic.derivatives import array, cast, laid_out, plain, widened
+from witness.arithmetic.derivatives import array, cast, differentiable, laid_out, plain, widened
 from witness.arithmetic.elements import over, root
 from witness.arithmetic.kernels import normalisation as kernels
 from witness.arithmetic.kernels.rows import ABSENT
@@ -204,14 +203,22 @@ class _RMSNorm(torch.autograd.Function):
         with plain():
             y, scale = fused_rms_norm(x, shape, weight, eps)
         ctx.save_for_backward(x, weight, scale)
-        ctx.shape = shape
+        ctx.shape, ctx.eps = shape, _default_eps(x.dtype) if eps is None else eps
         return y
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[Optional, Optional, None, None]:
         """See `fused_rms_norm_backward`."""
         x, weight, scale = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            places = list(range(-len(ctx.shape), 0))
+
+            def compose(x: torch.Tensor, weight: Optional) -> torch.Tensor:
+                wide = widened(x)
+                y = wide * ((wide * wide).mean(places, True) + ctx.eps).rsqrt()
+                return (y if weight is None else y * weight).to(x.dtype)  # type: ignore[no-any-return]
+
+            return *differentiable(compose, grad, x, weight), None, None  # type: ignore[return-value]
         with plain():
             by_x, by_weight = fused_rms_norm_backward(grad, x, ctx.shape, scale, weight, ctx.needs_input_grad[:2])
         return by_x, by_weight, None, None

@@ -24,7 +24,7 @@ def inlined(function: Callable[..., Any]) -> Any:
     """Makes a function one that kernels can call; it has no compiled form of its own."""
     if not compiled.on():
         return function
-    return compiled.numba.njit(nogil=True, fastmath=False, error_model="numpy", boundscheck=False)(function)
+    return compiled.numba.njit(**compiled.OPTIONS)(function)
 
 
 @inlined
