@@ -189,10 +189,21 @@ class Places:
 def raw_places(leaves: Iterable[Document]) -> Places:
     """The list of the tier of raw bytes, which follows from the corpus leaves alone."""
     data = np.frombuffer(Leaves.of(leaves).to_bytes(), dtype=np.uint8).reshape(-1, LEAF_BYTES)
-    places = np.empty((len(data), PLACE_BYTES), dtype=np.uint8)
-    places[:, :KEY_BYTES] = document_keys(RAW, data[:, _DIGEST : _DIGEST + KEY_BYTES])
-    places[:, KEY_BYTES:] = data[:, _INDEX_END - 4 : _INDEX_END]
-    return Places.joined(places.tobytes())
+    indices = data[:, :_INDEX_END].copy().view(">u8").ravel().astype(np.int64)
+    return Places.joined(joined_places(document_keys(RAW, data[:, _DIGEST : _DIGEST + KEY_BYTES]), indices))
+
+
+def joined_places(keys: Bytes, documents: Numbers) -> bytes:
+    """Places one after another, as they come.
+
+    Args:
+        keys: shape (n, 32), uint8.
+        documents: shape (n,), int64.
+    """
+    places = np.empty((len(keys), PLACE_BYTES), dtype=np.uint8)
+    places[:, :KEY_BYTES] = keys
+    places[:, KEY_BYTES:] = documents.astype(">u4").reshape(-1, 1).view(np.uint8)
+    return places.tobytes()
 
 
 def document_keys(tier: str, digests: Bytes) -> Bytes:

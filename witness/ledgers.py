@@ -16,8 +16,8 @@ from protocol.ledger import Ledger
 from protocol.ledger_claim import RAW, LedgerClaim, Occurrences, document_key
 from protocol.ledger_proof import Proof
 from protocol.normaliser import NORMALISERS, document_digest
-from protocol.places import Places, raw_places
-from protocol.winnowing import Winnowing, select_stream, span_key
+from protocol.places import Places, document_keys, joined_places, raw_places
+from protocol.winnowing import Winnowing, select_many, select_stream, span_key
 from witness.data import Corpus
 from witness.statefile import write_bytes
 
@@ -55,14 +55,32 @@ def places_of(corpus: Corpus, tier: str, progress: Progress | None = None) -> Pl
         return raw_places(corpus.documents.leaves)
     total = len(corpus.documents.leaves)
 
+    def tell(done: int) -> None:
+        if progress is not None:
+            progress(done, total)
+
+    if tier.startswith("t2-"):
+        return Places.joined(b"".join(_span_places(corpus, tier, tell)))
+
     def places() -> Iterator[tuple[bytes, int]]:
         for index in range(total):
             for key in keys_of(tier, corpus.chunks(index), corpus.documents.leaves[index].length):
                 yield key, index
-            if progress is not None:
-                progress(index + 1, total)
+            tell(index + 1)
 
     return Places.of(places())
+
+
+def _span_places(corpus: Corpus, tier: str, tell: Callable[[int], None]) -> Iterator[bytes]:
+    """The places of a tier of spans, in the order of the documents."""
+
+    def documents() -> Iterator[tuple[int, Iterator[bytes]]]:
+        for index in range(len(corpus.documents.leaves)):
+            yield index, corpus.chunks(index)
+            tell(index + 1)
+
+    for found in select_many(documents(), Winnowing.of_tier(tier)):
+        yield joined_places(document_keys(tier, found.digests), found.documents)
 
 
 def keys_of(tier: str, chunks: Iterator[bytes], length: int) -> Iterator[bytes]:

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from protocol import winnowing
 from protocol.encoding import decode, encode
 from protocol.errors import ProtocolError, UsageError
 from protocol.ledger_claim import LedgerClaim, document_key
-from protocol.winnowing import Gram, Winnowing, guarantee, select, select_stream, span_key
+from protocol.winnowing import Gram, Winnowing, guarantee, select, select_many, select_stream, span_key
 
 M = 1 << 64
 
@@ -56,6 +57,30 @@ documents = st.one_of(
 def test_the_definition_in_plain_integers(data, rule):
     data = data[: len(data) - len(data) % rule.width]
     assert select(data, rule) == naive(data, rule)
+
+
+@given(st.lists(st.lists(documents, max_size=4), max_size=8), rules, st.sampled_from([1, 5, 64, 1 << 13]))
+def test_many_documents_choose_what_each_chooses_alone(found, rule, block):
+    """However they lie among each other, and wherever stretches end."""
+    chunked = []
+    for chunks in found:
+        rest = sum(map(len, chunks)) % rule.width
+        chunked.append([*chunks, bytes(rule.width - rest)] if rest else chunks)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(winnowing, "_BLOCK", block)
+        selections = list(select_many(list(enumerate(map(iter, chunked), 7)), rule))
+    listed = [
+        (document, Gram(position, digest.tobytes()))
+        for one in selections
+        for document, position, digest in zip(one.documents.tolist(), one.positions.tolist(), one.digests, strict=True)
+    ]
+    assert listed == [(n, gram) for n, chunks in enumerate(chunked, 7) for gram in naive(b"".join(chunks), rule)]
+
+
+def test_a_document_among_many_that_ends_within_a_unit_is_refused():
+    with pytest.raises(UsageError) as caught:
+        list(select_many([(0, [bytes(200)]), (1, [bytes(201)]), (2, [bytes(199)])], Winnowing(3, 3, "u16")))
+    assert caught.value.code == "span-units"
 
 
 @pytest.mark.parametrize("rule", [Winnowing(), Winnowing(50, 51), Winnowing(7, 64, "u16"), Winnowing(33, 1, "u32")])
