@@ -103,6 +103,7 @@ def commit_folder(
             os.fsync(spool.fileno())
         corpus = require_samples(intake.corpus(packing, None if spool is None else DataFile(str(kept))))
         store(corpus, folder, copy_limit=copy_limit)
+        del corpus  # it is opened again from what was stored, and two of them need twice the memory
         journal.remove()
     return open_committed(folder)
 

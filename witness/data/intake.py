@@ -148,22 +148,21 @@ class Intake:
         """Reports that every file is done."""
         self._meter.finish()
 
-    def documents(self, packing: Packing) -> Documents:
-        """What came in, committed."""
-        return Documents(Leaves(self.leaves), packing, self.source.reader.tokenizer)
-
     def corpus(self, packing: Packing, spooled: DataFile | None) -> Corpus:
-        """What came in, to be read again: from the files, or from the spool.
+        """What came in, to be read again: from the files, or from the spool. It is the intake's no more.
 
         Raises:
             VerificationError: `corpus-changed`.
         """
-        documents = self.documents(packing)
+        leaves, places = Leaves(self.leaves), np.frombuffer(bytes(self.places), PLACE)
+        self.leaves.clear()  # a second copy of them all is what most memory would go to
+        self.places.clear()
+        documents = Documents(leaves, packing, self.source.reader.tokenizer)
         name, files, reader, location = self.source
         if spooled is not None:
             return FileCorpus(documents, name, [spooled], offset=0)
         if location is not None and location.kind == "jsonl":
-            return LineCorpus(documents, name, files, np.frombuffer(bytes(self.places), PLACE), location)
+            return LineCorpus(documents, name, files, places, location)
         if not isinstance(reader, InPlace):
             raise TypeError(f"the documents of {name} were not kept")
         return FileCorpus(documents, name, files, layouts=map(reader.layout, files), location=location)
