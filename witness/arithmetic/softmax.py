@@ -21,7 +21,10 @@ import torch
 from witness.arithmetic import compiled, functions, sums
 from witness.arithmetic.derivatives import array, value, widened
 from witness.arithmetic.kernels import softmax as kernels
+from witness.arithmetic.kernels import softmax_columns as side_by_side
 from witness.arithmetic.registry import operator
+
+Kernel = Callable[..., None]
 
 
 def _decay(x: torch.Tensor) -> torch.Tensor:
@@ -29,15 +32,17 @@ def _decay(x: torch.Tensor) -> torch.Tensor:
     return functions.decay(x) if x.dtype == torch.float32 else value("exp", x)
 
 
-def by_rows(
-    kernel: Callable[..., None], form: Callable[..., torch.Tensor], dim: int, *operands: torch.Tensor
+def along(
+    dim: int, forms: tuple[Callable[..., torch.Tensor], Kernel, Kernel], logarithm: bool, *operands: torch.Tensor
 ) -> torch.Tensor:
-    """The compiled form over rows along `dim` where there is one, else the tensor form along the last dimension.
+    """A function of rows along one dimension, by its compiled form where there is one.
 
     Args:
-        kernel: of (start, stop, n, operands, result), flat.
-        form: of operands with the rows last.
         dim: where the rows lie.
+        forms: the function of operands with the rows last, in tensor operations; its kernel over rows that are
+            contiguous, of (start, stop, n, operands, result); its kernel over rows that lie side by side, of (start,
+            stop, n, inner, logarithm, operands, result).
+        logarithm: what the last one is told.
         operands: float32 or float64, of one shape.
 
     Returns:
@@ -45,17 +50,23 @@ def by_rows(
     """
     shape = operands[0].shape
     if not shape:
-        return by_rows(kernel, form, 0, *(t.reshape(1) for t in operands)).reshape(())
-    rows = [t.movedim(dim, -1).contiguous() for t in operands]
-    if not rows[0].numel():
-        return torch.empty_like(operands[0], memory_format=torch.contiguous_format)
-    if rows[0].dtype == torch.float32 and compiled.usable(*rows):
-        out = torch.empty_like(rows[0])
-        n = rows[0].shape[-1]
-        compiled.run(kernel, out.numel() // n, n, *map(array, rows), array(out), weight=4 * n)
+        return along(0, forms, logarithm, *(t.reshape(1) for t in operands)).reshape(())
+    tensors, rows, columns = forms
+    given = [t.contiguous() for t in operands]
+    out = torch.empty_like(given[0])
+    if not out.numel():
+        return out
+    place = dim % len(shape)
+    if out.dtype != torch.float32 or not compiled.usable(*given):
+        return tensors(*(t.movedim(place, -1) for t in given)).movedim(-1, place).contiguous()
+    n, inner = shape[place], shape[place + 1 :].numel()
+    flat = *map(array, given), array(out)
+    if inner == 1:
+        compiled.run(rows, out.numel() // n, n, *flat, weight=4 * n)
     else:
-        out = form(*rows)
-    return out.movedim(-1, dim).contiguous()
+        parts = out.numel() // (n * inner) * -(-inner // int(side_by_side.BLOCK))
+        compiled.run(columns, parts, n, inner, logarithm, *flat, weight=4 * n * min(inner, int(side_by_side.BLOCK)))
+    return out
 
 
 def _shifted(x: torch.Tensor) -> torch.Tensor:
@@ -80,30 +91,36 @@ def _log_softmax_backward(g: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return g - _decay(y) * sums.total(g, -1, True)
 
 
+_FORWARD = _softmax, kernels.forward, side_by_side.forward
+_LOG_FORWARD = _log_softmax, kernels.log_forward, side_by_side.forward
+_BACKWARD = _softmax_backward, kernels.backward, side_by_side.backward
+_LOG_BACKWARD = _log_softmax_backward, kernels.log_backward, side_by_side.backward
+
+
 @operator("_softmax", halves=True)
 def softmax(x: torch.Tensor, dim: int, half_to_float: bool = False) -> torch.Tensor:
     """Exponentials over their sum, along one dimension."""
-    y = by_rows(kernels.forward, _softmax, dim, widened(x))
+    y = along(dim, _FORWARD, False, widened(x))
     return y if half_to_float else y.to(x.dtype)
 
 
 @operator("_softmax_backward_data", halves=True)
 def softmax_backward(g: torch.Tensor, y: torch.Tensor, dim: int, input_dtype: torch.dtype) -> torch.Tensor:
     """The gradient of softmax's operand, in the operand's precision."""
-    return by_rows(kernels.backward, _softmax_backward, dim, widened(g), widened(y)).to(input_dtype)
+    return along(dim, _BACKWARD, False, widened(g), widened(y)).to(input_dtype)
 
 
 @operator("_log_softmax", halves=True)
 def log_softmax(x: torch.Tensor, dim: int, half_to_float: bool = False) -> torch.Tensor:
     """The logarithm of softmax, along one dimension."""
-    y = by_rows(kernels.log_forward, _log_softmax, dim, widened(x))
+    y = along(dim, _LOG_FORWARD, True, widened(x))
     return y if half_to_float else y.to(x.dtype)
 
 
 @operator("_log_softmax_backward_data", halves=True)
 def log_softmax_backward(g: torch.Tensor, y: torch.Tensor, dim: int, input_dtype: torch.dtype) -> torch.Tensor:
     """The gradient of log_softmax's operand, in the operand's precision."""
-    return by_rows(kernels.log_backward, _log_softmax_backward, dim, widened(g), widened(y)).to(input_dtype)
+    return along(dim, _LOG_BACKWARD, True, widened(g), widened(y)).to(input_dtype)
 
 
 @operator("_safe_softmax", halves=True)
