@@ -10,11 +10,14 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from made_run import SPANS, made_run
+from made_run import KEY, SPANS, made_run
 
+from protocol.encoding import encode
 from protocol.errors import WitnessError
 from protocol.ledger_claim import RAW
+from protocol.records import FaultEvent
 from witness.cli import group
+from witness.query import Answerer
 from witness.rundir import RunDir
 
 ROOT = Path(__file__).parents[2]
@@ -110,6 +113,73 @@ def test_a_set_gives_hits_by_name_and_proofs(run: RunDir, validation: Path, tmp_
     text = ask(run.path, "--all", validation, "--out", tmp_path / "all.json").output
     assert "10 documents asked, 4 included, 6 proven absent" in text and "3.txt: INCLUDED as document 3" in text
     assert told("--check", tmp_path / "all.json", "--head", head)["head"]["size"] == run.head_sizes()[-1]
+
+
+def test_a_set_is_asked_about_in_parts_and_in_further_tiers_only_where_it_is_absent(
+    run: RunDir, validation: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (validation / "10.txt").write_bytes(TEXTS[11] + b"\r\n")  # equal to document 11 when normalised
+    whole = told(run.path, "--all", validation, "--out", tmp_path / "whole.json")
+    monkeypatch.setattr("witness.sets.AT_ONCE", 3)
+    parts = told(run.path, "--all", validation, "--out", tmp_path / "each")
+    assert {**parts, "out": None, "answers": 0} == {**whole, "out": None, "answers": 0}
+
+    def said(facts: dict) -> list[tuple[str, str, str]]:
+        return sorted((a["name"], a["tier"][:2], a["result"]) for a in facts["answers"])
+
+    assert said(parts) == said(whole)
+    assert (whole["asked"], whole["found"], whole["absent"]) == (11, 5, 6)
+    hits = [row for row in said(whole) if row[2] == "included"]
+    assert [(name, tier) for name, tier, _ in hits] == [
+        ("0.txt", "t0"),
+        ("1.txt", "t0"),
+        ("10.txt", "t1"),
+        ("2.txt", "t0"),
+        ("3.txt", "t0"),
+    ]
+    assert sorted(name for name, tier, result in said(whole) if tier == "t1") == sorted(
+        [*(f"{n}.txt" for n in range(4, 10)), "10.txt"]
+    )
+    assert told("--check", tmp_path / "whole.json", "--head", newest(run))["head"] == whole["head"]
+    for name, data, results in (
+        ("10.txt", TEXTS[11] + b"\r\n", ["absent", "included"]),
+        ("3.txt", TEXTS[3], ["included"]),
+    ):
+        proof = tmp_path / "each" / (hashlib.sha256(data).hexdigest() + ".proof.json")
+        facts = told("--check", proof, "--head", newest(run), "--document", validation / name)
+        assert [a["result"] for a in facts["answers"]] == results
+
+
+def test_a_set_asked_while_the_head_moves_is_not_put_together(
+    run: RunDir, validation: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Parts under two heads are two answers; the tiers of a part are asked again."""
+    moving = made_run(tmp_path / "moving", TEXTS, final=False)
+
+    class Mover(Answerer):
+        calls: list[int] = []  # noqa: RUF012
+
+        def digests(self, *arguments, **named):
+            self.calls.append(1)
+            if len(self.calls) in moves:
+                with moving.log() as log:
+                    log.append(encode(FaultEvent(1, "x")))
+                    moving.sign_head(log, moving.manifest().origin, KEY)
+            latest = Answerer(moving)
+            self.head = latest.head
+            return latest.digests(*arguments, **named)
+
+    monkeypatch.setattr("witness.query.Answerer", Mover)
+    moves = {2}  # between the tiers of the first part
+    facts = told(moving.path, "--all", validation)
+    assert (facts["found"], facts["head"]["size"]) == (4, moving.head_sizes()[-1])
+    monkeypatch.setattr("witness.sets.AT_ONCE", 5)
+    Mover.calls.clear()
+    moves = {3}  # between the parts
+    assert refusal(moving.path, "--all", validation).code == "head-moved"
+    Mover.calls.clear()
+    moves = set(range(1, 99))
+    assert refusal(moving.path, "--all", validation).code == "head-moved"
 
 
 def test_a_set_may_be_lines_or_digests(run: RunDir, tmp_path: Path) -> None:

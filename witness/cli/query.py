@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,14 +13,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from protocol.errors import EXIT_INCOMPLETE, EXIT_REPRODUCED, UsageError
+from witness.cli.answers import document, groups_of, show
 from witness.cli.progress import Progress
 
 if TYPE_CHECKING:
-    from protocol.answering import CheckedAnswer, CheckedReply
+    from protocol.answer import Answer
+    from protocol.answering import CheckedAnswer
     from protocol.keys import PublicKey
     from witness.questions import Keeper, Question
-
-_SHOWN = 20
+    from witness.sets import Part
 
 
 @click.command("query")
@@ -32,7 +34,8 @@ _SHOWN = 20
     "many",
     type=click.Path(path_type=Path),
     metavar="SET",
-    help="Ask about every document of a folder or file (JSON lines, parquet...), or every digest of a .txt list.",
+    help="Ask about every document of a folder or file (JSON lines, parquet...), or every digest of a .txt list; each in "
+    "one ledger after another until one holds it.",
 )
 @click.option("--tier", help="Ask this ledger only.")
 @click.option(
@@ -76,9 +79,9 @@ def command(ctx: click.Context, /, target: str | None, keys: tuple[str, ...], as
             progress = stack.enter_context(Progress(quiet=as_json))
             checked, names = _ask(stack, progress, target, options, accepted)
     if as_json:
-        click.echo(json.dumps(_document(checked, names, options), sort_keys=True))
+        click.echo(json.dumps(document(checked, names, options), sort_keys=True))
     else:
-        _show(checked, names, options)
+        show(checked, names, options)
     possible = any(reply.result == "possible" for reply in checked.replies)
     ctx.exit(EXIT_INCOMPLETE if possible else EXIT_REPRODUCED)
 
@@ -114,6 +117,11 @@ def _ask(
     from protocol.answering import check_answer
     from protocol.certificate import MAX_CERTIFICATE
     from protocol.data_audit import MAX_AUDIT
+    from witness.sets import ask_set
+
+    def check(answer: Answer) -> CheckedAnswer:
+        head = _read(options["head"], 1 << 20) if options["head"] else keeper.head
+        return check_answer(answer.to_bytes(), head, keys=accepted)
 
     progress.stage("opening the ledgers")
     keeper = _keeper(stack, target, options)
@@ -123,18 +131,34 @@ def _ask(
         from witness.questions import span_tier
 
         answer = keeper.spans(span_tier(keeper.tiers, options["tier"]), [_input(options["span"])], evidence)
-        names = [options["span"]]
-    else:
-        progress.stage("reading the documents")
-        questions = _questions(keeper, options)
-        progress.stage(f"asking {len(questions)} questions")
+        return _kept(options, check(answer), [options["span"]])
+    progress.stage("reading the documents")
+    questions = _questions(keeper, options)
+    if options["many"] is None:
         answer = keeper.digests([(question.tier, question.digest) for question in questions], evidence)
-        names = [question.name for question in questions]
-    head = _read(options["head"], 1 << 20) if options["head"] else keeper.head
-    checked = check_answer(answer.to_bytes(), head, keys=accepted)
-    if options["out"] is not None:
-        _keep(options["out"], checked, names, each=options["many"] is not None)
-    return checked, names
+        return _kept(options, check(answer), [question.name for question in questions])
+    return _ask_set(progress, options, ask_set(keeper, questions, check, evidence, _at_once(options, questions)))
+
+
+def _ask_set(progress: Progress, options: dict[str, Any], parts: Iterator[Part]) -> tuple[CheckedAnswer, list[str]]:
+    from witness.sets import Part, together
+
+    def told() -> Iterator[Part]:
+        done = 0
+        progress.stage("asking about the documents")
+        for checked, names in parts:
+            done += len(set(names))
+            progress.stage(f"asking about the documents: {done} done")
+            yield Part(*_kept(options, checked, names))
+
+    return together(told())
+
+
+def _at_once(options: dict[str, Any], questions: list[Question]) -> int:
+    """Documents in one answer: all of them, where one file is to hold it."""
+    from witness.sets import AT_ONCE
+
+    return AT_ONCE if options["out"] is None or _is_folder(options["out"]) else len(questions)
 
 
 def _keeper(stack: ExitStack, target: str, options: dict[str, Any]) -> Keeper:
@@ -186,113 +210,20 @@ def _read(path: Path, limit: int) -> bytes:
     return data
 
 
-def _groups(names: list[str]) -> dict[str, list[int]]:
-    """The replies about each document: neighbours, one for each tier."""
-    groups: dict[str, list[int]] = {}
-    for number, name in enumerate(names):
-        groups.setdefault(name, []).append(number)
-    return groups
-
-
-def _keep(out: Path, checked: CheckedAnswer, names: list[str], *, each: bool) -> None:
+def _kept(options: dict[str, Any], checked: CheckedAnswer, names: list[str]) -> tuple[CheckedAnswer, list[str]]:
+    """Writes the proofs where they are wanted; gives back what it was given."""
     from witness.statefile import write_bytes
 
-    if not (each and (out.is_dir() or str(out).endswith("/") or out.suffix == "")):
+    out = options["out"]
+    if out is not None and not (options["many"] is not None and _is_folder(out)):
         write_bytes(out, checked.answer.to_bytes())
-        return
-    out.mkdir(parents=True, exist_ok=True)
-    for numbers in _groups(names).values():
-        digest = checked.replies[numbers[0]].digest.hex()
-        write_bytes(out / f"{digest}.proof.json", checked.alone(numbers).to_bytes())
+    elif out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        for numbers in groups_of(names).values():
+            digest = checked.replies[numbers[0]].digest.hex()
+            write_bytes(out / f"{digest}.proof.json", checked.alone(numbers).to_bytes())
+    return checked, names
 
 
-def _document(checked: CheckedAnswer, names: list[str], options: dict[str, Any]) -> dict[str, Any]:
-    from protocol.answer_terms import facts
-
-    document = facts(checked)
-    for one, name in zip(document["answers"], names, strict=True):
-        one["name"] = name
-    groups = _groups(names)
-    hits = [name for name, numbers in groups.items() if any(_hit(checked.replies[n]) for n in numbers)]
-    document["asked"], document["found"], document["absent"] = len(groups), len(hits), len(groups) - len(hits)
-    document["not_asked"] = _not_asked(checked)
-    document["out"] = None if options["out"] is None else str(options["out"])
-    return document
-
-
-def _not_asked(checked: CheckedAnswer) -> list[str]:
-    """Ledgers of the run that no question was put to: of spans, or of a normaliser that this Python cannot compute."""
-    asked = {reply.tier for reply in checked.replies}
-    return [claim.tier for claim in checked.manifest.ledgers if claim.tier not in asked]
-
-
-def _hit(reply: CheckedReply) -> bool:
-    return reply.result != "absent"
-
-
-def _show(checked: CheckedAnswer, names: list[str], options: dict[str, Any]) -> None:
-    from protocol.answer_terms import not_covered
-    from witness.printable import printable
-
-    groups = _groups(names)
-    click.echo(f"run        {checked.manifest.run_id.hex()[:16]}, {checked.steps} steps under the head")
-    if len(groups) > 1:
-        _table(checked, groups)
-    else:
-        for reply in checked.replies:
-            _describe(reply, printable(names[0]))
-    tiers = {reply.tier: reply for reply in checked.replies}
-    for tier, reply in tiers.items():
-        click.echo(f"{tier}: {reply.completeness.words()}")
-    for line in dict.fromkeys(line for tier in tiers for line in not_covered(tier)):
-        click.echo(f"not covered: {line}")
-    for tier in _not_asked(checked):
-        click.echo(f"{tier}: not asked")
-    if options["out"] is not None:
-        click.echo(f"proof      {options['out']} (check it with `witness query --check PROOF --head HEAD`)")
-
-
-def _describe(reply: CheckedReply, name: str) -> None:
-    from protocol.answer_terms import reply_facts
-
-    facts = reply_facts(reply)
-    click.echo(f"{name}: {reply.result.upper()} in {reply.tier}: {facts['meaning']}")
-    if reply.occurrences is not None:
-        click.echo(f"  {reply.occurrences.count} times, in {len(reply.occurrences.documents)} documents")
-    if reply.candidates and not reply.found:
-        click.echo(f"  candidates: {', '.join(map(str, reply.candidates[:_SHOWN]))}")
-    for found in facts["documents"][:_SHOWN]:
-        click.echo(f"  document {found['document']}, {found['bytes']} bytes: {_uses(found)}")
-        if "influence_words" in found:
-            value = f" {found['weight']}" if found["weight"] is not None else ""
-            click.echo(f"    {found['influence']}{value}: {found['influence_words']}")
-
-
-def _uses(found: dict[str, Any]) -> str:
-    if "times" not in found:
-        return "read by more steps than are listed"
-    if not found["times"]:
-        return "read by no recorded step"
-    steps = ", ".join(map(str, found["steps"][:_SHOWN])) + (", ..." if found["distinct_steps"] > _SHOWN else "")
-    return f"read {found['times']} times ({found['tokens']} tokens), at steps {steps}"
-
-
-def _table(checked: CheckedAnswer, groups: dict[str, list[int]]) -> None:
-    from protocol.answer_terms import found_facts
-    from witness.printable import printable
-
-    hits = 0
-    for name, numbers in groups.items():
-        included = [checked.replies[n] for n in numbers if _hit(checked.replies[n])]
-        hits += bool(included)
-        if included and hits <= 1000:
-            first = included[0]
-            facts = [found_facts(found) for found in first.found]
-            documents = ", ".join(str(found["document"]) for found in facts[:_SHOWN])
-            tiers = ", ".join(reply.tier for reply in included)
-            click.echo(f"{printable(name)}: INCLUDED as document {documents} ({tiers})")
-            for found in facts[:3]:
-                click.echo(f"    {_uses(found)}")
-    click.echo(
-        f"{len(groups)} documents asked, {hits} included, {len(groups) - hits} proven absent in every tier asked"
-    )
+def _is_folder(out: Path) -> bool:
+    return out.is_dir() or str(out).endswith("/") or out.suffix == ""
