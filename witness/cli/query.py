@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     "many",
     type=click.Path(path_type=Path),
     metavar="SET",
-    help="Ask about every document of a folder or file (JSON lines, parquet...), or every digest of a .txt list; each in "
-    "one ledger after another until one holds it.",
+    help="Ask about every document of a folder or file (JSON lines, parquet...), or every digest of a .txt list; "
+    "each in one ledger after another, until one holds it.",
 )
 @click.option("--tier", help="Ask this ledger only.")
 @click.option(
