@@ -157,6 +157,16 @@ def test_a_target_that_is_no_class_is_an_error(target):
             F.nll_loss(numbers(2, 4), torch.tensor(target))
 
 
+def test_targets_and_weights_of_another_number_are_errors():
+    x = numbers(4, 3)
+    with activate("exact-14"):
+        for function in (F.cross_entropy, F.nll_loss):
+            with pytest.raises((ValueError, RuntimeError)):
+                function(x, torch.zeros(2, dtype=torch.int64))
+            with pytest.raises(RuntimeError, match="weight"):
+                function(x, torch.zeros(4, dtype=torch.int64), torch.ones(5))
+
+
 def test_an_input_that_is_no_probability_is_an_error():
     with activate("exact-14"), pytest.raises(RuntimeError, match="between 0 and 1"):
         F.binary_cross_entropy(torch.tensor([0.5, 1.5]), torch.tensor([0.0, 1.0]))

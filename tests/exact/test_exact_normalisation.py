@@ -58,13 +58,14 @@ def test_rows_are_the_definition_read_by_hand(rows, n, data, weighted, shifted, 
             reference.normalise_backward(scalars(up), scalars(row), w, m, s, centred)
             for up, row, (_, m, s) in zip(g, x, forward, strict=True)
         ]
+        by_weight, by_bias = (reference.column_totals([d[i] for d in backward]) for i in (1, 2))
     assert bits(y) == bits(tensor([row for row, _, _ in forward]))
     assert bits(scale) == bits(tensor([s for _, _, s in forward]))
     assert bits(dx) == bits(tensor([d for d, _, _ in backward]))
-    assert bits(dw) == bits(tensor(reference.column_totals([d for _, d, _ in backward])))
+    assert bits(dw) == bits(tensor(by_weight))
     if centred:
         assert bits(mean) == bits(tensor([m for _, m, _ in forward]))
-        assert bits(db) == bits(tensor(reference.column_totals([d for _, _, d in backward])))
+        assert bits(db) == bits(tensor(by_bias))
 
 
 @pytest.mark.parametrize(("shape", "dims"), SHAPES)
@@ -198,8 +199,14 @@ def test_mistakes_are_reported_as_torch_reports_them():
             nn.BatchNorm1d(3)(torch.ones(1, 3))
         with pytest.raises(RuntimeError, match="running_mean and running_var"):
             torch.batch_norm(torch.ones(2, 3), None, None, None, None, False, 0.1, 1e-5, False)
-        with pytest.raises(RuntimeError, match="rms_norm"):
+        with pytest.raises(RuntimeError, match="normalisation over"):
             F.rms_norm(torch.ones(2, 3), (4,))
+        with pytest.raises(RuntimeError, match="normalisation over"):  # as many elements, in another order
+            F.layer_norm(torch.ones(7, 8), (7,))
+        with pytest.raises(RuntimeError, match="normalisation over"):
+            F.layer_norm(torch.ones(7, 8), (8,), torch.ones(7))
+        with pytest.raises(RuntimeError, match="should contain 3 elements"):
+            F.batch_norm(torch.ones(2, 3), torch.zeros(4), torch.ones(3), training=True)
         with pytest.raises(ValueError, match="spatial"):
             F.instance_norm(torch.ones(2, 3, 1))
 

@@ -198,3 +198,11 @@ def test_gumbel_softmax_and_softmin_go_the_same_way():
         torch.manual_seed(3)
         with tensors_only():
             assert torch.equal(first, F.gumbel_softmax(x))
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax", "logsumexp"])
+def test_a_dimension_that_is_not_there_is_an_error(name):
+    with activate("exact-14"):
+        for shape, dim in (((2, 3), 2), ((2, 3), -3), ((), 1)):
+            with pytest.raises(IndexError):
+                getattr(torch.zeros(shape), name)(dim)

@@ -72,6 +72,9 @@ def native_batch_norm(
     eps: float,
 ) -> Triple:
     """Result, mean and scale (C,); the latter two empty in evaluation, where backward takes the running ones again."""
+    for name, t in (("weight", weight), ("bias", bias), ("running_mean", running_mean), ("running_var", running_var)):
+        if t is not None and t.numel() != x.shape[1]:
+            raise RuntimeError(f"{name} should contain {x.shape[1]} elements not {t.numel()}")
     seen = _seen(x)
     if training:
         m = seen.shape[0] * seen.shape[2]

@@ -170,6 +170,8 @@ def used(
     Raises:
         IndexError: for a target that is no class, where the device can be asked.
     """
+    if weight is not None and tuple(weight.shape) != (classes,):
+        raise RuntimeError(f"weight tensor should be defined either for all {classes} classes or no classes")
     valid = target != ignore_index
     index = torch.where(valid, target, torch.zeros_like(target))
     if target.device.type == "cpu" and bool(((index < 0) | (index >= classes)).any()):
@@ -193,6 +195,8 @@ def nll_loss(
         ignore_index: the target that does not count.
     """
     place = 0 if x.dim() == 1 else 1
+    if x.dim() == 0 or tuple(target.shape) != (*x.shape[:place], *x.shape[place + 1 :]):
+        raise ValueError(f"size mismatch (got input: {list(x.shape)}, target: {list(target.shape)})")
     wide = widened(x)
     valid, index, weights = used(target, x.shape[place], weight, ignore_index, wide)
     picked = wide.gather(place, index.unsqueeze(place)).squeeze(place).reshape(target.shape)

@@ -120,7 +120,11 @@ def _rows(x: torch.Tensor, n: int) -> torch.Tensor:
     return widened(x).contiguous().view(-1, n)
 
 
-def _length(shape: Sequence[int]) -> int:
+def _length(x: torch.Tensor, shape: Sequence[int], *affine: Optional) -> int:
+    """How many elements of `x` are normalised together; torch would check the shapes in its own kernels."""
+    fits = tuple(x.shape[x.dim() - len(shape) :]) == tuple(shape) and len(shape) > 0
+    if not fits or any(t is not None and tuple(t.shape) != tuple(shape) for t in affine):
+        raise RuntimeError(f"normalisation over {tuple(shape)} of an input of shape {tuple(x.shape)}, or its weights")
     return torch.Size(shape).numel()
 
 
@@ -129,7 +133,7 @@ def native_layer_norm(
     x: torch.Tensor, shape: Sequence[int], weight: Optional, bias: Optional, eps: float
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Result, mean and scale; the latter two with size 1 in the normalised dimensions."""
-    y, mean, scale = normalise(_rows(x, _length(shape)), weight, bias, eps)
+    y, mean, scale = normalise(_rows(x, _length(x, shape, weight, bias)), weight, bias, eps)
     outer = [*x.shape[: x.dim() - len(shape)], *[1] * len(shape)]
     return y.view(x.shape).to(x.dtype), mean.view(outer), scale.view(outer)
 
@@ -146,7 +150,8 @@ def native_layer_norm_backward(
     wanted: Sequence[bool],
 ) -> tuple[Optional, Optional, Optional]:
     """Gradients of input, weight and bias, each in its own precision."""
-    rows, g = _rows(x, _length(shape)), _rows(grad, _length(shape))
+    n = _length(x, shape, weight)
+    rows, g = _rows(x, n), _rows(grad, n)
     statistics = widened(mean).reshape(-1), widened(scale).reshape(-1)
     by_x = by_weight = by_bias = None
     if wanted[0]:
@@ -168,7 +173,7 @@ def fused_rms_norm(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Result and scale; without `eps`, the distance from 1 to the next float32."""
     eps = _default_eps(x.dtype) if eps is None else eps
-    y, _, scale = normalise(_rows(x, _length(shape)), weight, None, eps, centred=False)
+    y, _, scale = normalise(_rows(x, _length(x, shape, weight)), weight, None, eps, centred=False)
     outer = [*x.shape[: x.dim() - len(shape)], *[1] * len(shape)]
     return y.view(x.shape).to(x.dtype), scale.view(outer)
 
@@ -183,7 +188,8 @@ def fused_rms_norm_backward(
     wanted: Sequence[bool],
 ) -> tuple[Optional, Optional]:
     """Gradients of input and weight, each in its own precision."""
-    rows, g = _rows(x, _length(shape)), _rows(grad, _length(shape))
+    n = _length(x, shape, weight)
+    rows, g = _rows(x, n), _rows(grad, n)
     scales = widened(scale).reshape(-1)
     zeros = torch.zeros_like(scales)
     by_x = by_weight = None
@@ -233,8 +239,6 @@ def rms_norm(
 ) -> torch.Tensor:
     """`F.rms_norm`; under autocast in float32 where torch's list for the device has it."""
     shape = tuple(normalized_shape)
-    if not shape or tuple(input.shape[-len(shape) :]) != shape or (weight is not None and tuple(weight.shape) != shape):
-        raise RuntimeError(f"rms_norm over {shape} of an input of shape {tuple(input.shape)}")
     if input.device.type != "cpu":
         input, weight = cast(input.device.type, input, weight, to=torch.float32)  # noqa: A001
     return _RMSNorm.apply(input, weight, shape, eps)  # type: ignore[no-any-return, no-untyped-call]

@@ -32,6 +32,13 @@ def _decay(x: torch.Tensor) -> torch.Tensor:
     return functions.decay(x) if x.dtype == torch.float32 else value("exp", x)
 
 
+def _place(dim: int, rank: int) -> int:
+    """A dimension counted from the front."""
+    if not -max(1, rank) <= dim < max(1, rank):
+        raise IndexError(f"Dimension out of range (expected to be in [{-max(1, rank)}, {max(1, rank) - 1}], got {dim})")
+    return dim % max(1, rank)
+
+
 def along(
     dim: int, forms: tuple[Callable[..., torch.Tensor], Kernel, Kernel], logarithm: bool, *operands: torch.Tensor
 ) -> torch.Tensor:
@@ -50,13 +57,14 @@ def along(
     """
     shape = operands[0].shape
     if not shape:
+        _place(dim, 0)
         return along(0, forms, logarithm, *(t.reshape(1) for t in operands)).reshape(())
     tensors, rows, columns = forms
+    place = _place(dim, len(shape))
     given = [t.contiguous() for t in operands]
     out = torch.empty_like(given[0])
     if not out.numel():
         return out
-    place = dim % len(shape)
     if out.dtype != torch.float32 or not compiled.usable(*given):
         return tensors(*(t.movedim(place, -1) for t in given)).movedim(-1, place).contiguous()
     n, inner = shape[place], shape[place + 1 :].numel()
@@ -153,7 +161,8 @@ def masked_softmax_backward(g: torch.Tensor, y: torch.Tensor, mask: torch.Tensor
 @operator("logsumexp")
 def logsumexp(x: torch.Tensor, dim: int | Sequence[int], keepdim: bool = False) -> torch.Tensor:
     """The logarithm of the sum of exponentials over dimensions."""
-    places = sorted({d % max(1, x.dim()) for d in ([dim] if isinstance(dim, int) else list(dim) or range(x.dim()))})
+    dims = [dim] if isinstance(dim, int) else list(dim) or range(x.dim())
+    places = sorted({_place(d, x.dim()) for d in dims})
     if not x.dim():
         return x + 0.0
     kept = [size for place, size in enumerate(x.shape) if place not in places]
