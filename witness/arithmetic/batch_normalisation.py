@@ -25,11 +25,10 @@ from collections.abc import Sequence
 import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own abbreviation
 
-from witness.arithmetic import compiled, sums
-from witness.arithmetic.derivatives import array, laid_out, plain, widened
+from witness.arithmetic import sums
+from witness.arithmetic.channels import applied, beside, by_input, gradient_totals, squares
+from witness.arithmetic.derivatives import laid_out, plain, widened
 from witness.arithmetic.elements import over, root
-from witness.arithmetic.kernels import channels as kernels
-from witness.arithmetic.kernels.rows import ABSENT
 from witness.arithmetic.registry import function, operator
 
 Optional = torch.Tensor | None
@@ -44,11 +43,6 @@ def _seen(x: torch.Tensor) -> torch.Tensor:
 def _as(y: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     """`y` as `_seen(x)` is, in the shape, precision and layout of `x`."""
     return laid_out(y.view(x.shape).to(x.dtype), x)
-
-
-def _channels(values: torch.Tensor) -> torch.Tensor:
-    """(C,) beside (N, C, L)."""
-    return widened(values).view(1, -1, 1)
 
 
 def _number(value: float, like: torch.Tensor) -> torch.Tensor:
@@ -79,7 +73,7 @@ def native_batch_norm(
     if training:
         m = seen.shape[0] * seen.shape[2]
         mean = sums.total(seen, (0, 2)) / _number(m, seen)
-        square = _squares(seen, mean)
+        square = squares(seen, mean)
         scale = over(1.0, root(square / _number(m, seen) + eps))
         if running_mean is not None:
             _update(running_mean, mean, momentum)
@@ -89,78 +83,7 @@ def native_batch_norm(
     else:
         mean, scale = _running(running_mean, running_var, eps)
         kept = mean.new_empty(0), mean.new_empty(0)
-    return _as(_applied(seen, mean, scale, weight, bias), x), *kept
-
-
-def _squares(seen: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:
-    """The total squared distance of each channel from its mean."""
-    if not _compiled(seen, mean):
-        c = seen - _channels(mean)
-        return sums.total(c.mul_(c), (0, 2), owned=True)
-    rows = seen.new_empty(seen.shape[:2])
-    n, channels = seen.shape[2], seen.shape[1]
-    compiled.run(kernels.squares, rows.numel(), n, 1, channels, array(seen), array(mean), array(rows), weight=n)
-    return sums.total(rows, 0)
-
-
-def _applied(
-    seen: torch.Tensor, mean: torch.Tensor, scale: torch.Tensor, weight: Optional, bias: Optional
-) -> torch.Tensor:
-    if not _compiled(seen, mean, scale):
-        y = (seen - _channels(mean)).mul_(_channels(scale))
-        y = y if weight is None else y.mul_(_channels(weight))
-        return y if bias is None else y.add_(_channels(bias))
-    n, channels = seen.shape[2], seen.shape[1]
-    w = seen.new_ones(channels) if weight is None else widened(weight).contiguous()
-    b = seen.new_full((channels,), float(ABSENT)) if bias is None else widened(bias).contiguous()
-    out = torch.empty_like(seen)
-    given = array(seen), array(mean), array(scale), array(w), array(b), array(out)
-    compiled.run(kernels.apply, out.numel() // n, n, channels, *given, weight=n)
-    return out
-
-
-def gradient_totals(
-    g: torch.Tensor, seen: torch.Tensor, mean: torch.Tensor, scale: torch.Tensor, per: int
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The totals of `g * normal` and `g` by channel: over positions, then over examples.
-
-    Args:
-        g: (N, C, L).
-        seen: (N, C, L), the input.
-        mean: one for every `per` channels; over again for the next example where there are C / per of them.
-        scale: alike.
-        per: how many channels share statistics.
-    """
-    n, c, positions = seen.shape
-    if not _compiled(g, seen, mean, scale):
-        shape = (-1, c // per, per, positions)
-        normal = (seen.view(shape) - mean.view(-1, c // per, 1, 1)).mul_(scale.view(-1, c // per, 1, 1))
-        return sums.total(normal.view(g.shape).mul_(g), (0, 2), owned=True), sums.total(g, (0, 2))
-    first, second = seen.new_empty(n, c), seen.new_empty(n, c)
-    given = array(g), array(seen), array(mean), array(scale), array(first), array(second)
-    compiled.run(kernels.gradient_totals, n * c, positions, per, mean.numel(), *given, weight=2 * positions)
-    return sums.total(first, 0), sums.total(second, 0)
-
-
-def _by_input(
-    g: torch.Tensor, seen: torch.Tensor, mean: torch.Tensor, scale: torch.Tensor, weight: Optional,
-    a: torch.Tensor, b: torch.Tensor,
-) -> torch.Tensor:  # fmt: skip
-    if not _compiled(g, seen, mean, scale):
-        normal = (seen - _channels(mean)).mul_(_channels(scale))
-        by_x = (g - _channels(a)).sub_(normal.mul_(_channels(b))).mul_(_channels(scale))
-        return by_x if weight is None else by_x.mul_(_channels(weight))
-    n, channels = seen.shape[2], seen.shape[1]
-    w = seen.new_ones(channels) if weight is None else widened(weight).contiguous()
-    out = torch.empty_like(seen)
-    given = array(g), array(seen), array(mean), array(scale), array(w), array(a), array(b), array(out)
-    compiled.run(kernels.backward, out.numel() // n, n, channels, *given, weight=n)
-    return out
-
-
-def _compiled(seen: torch.Tensor, *others: torch.Tensor) -> bool:
-    """Whether compiled passes over rows of positions pay: not for single positions, which lie across the rows."""
-    return seen.dtype == torch.float32 and seen.numel() > 0 and seen.shape[2] > 1 and compiled.usable(seen, *others)
+    return _as(applied(seen, mean, scale, weight, bias), x), *kept
 
 
 def _running(mean: Optional, var: Optional, eps: float) -> tuple[torch.Tensor, torch.Tensor]:
@@ -192,10 +115,10 @@ def native_batch_norm_backward(
         by_weight, by_bias = gradient_totals(g, seen, mean, scale, 1)
     if wanted[0] and by_weight is not None and by_bias is not None and train:
         m = _number(seen.shape[0] * seen.shape[2], seen)
-        by_x = _as(_by_input(g, seen, mean, scale, weight, by_bias / m, by_weight / m), x)
+        by_x = _as(by_input(g, seen, mean, scale, weight, by_bias / m, by_weight / m), x)
     elif wanted[0]:
-        wide = g * _channels(scale)
-        by_x = _as(wide if weight is None else wide * _channels(weight), x)
+        wide = g * beside(scale)
+        by_x = _as(wide if weight is None else wide * beside(weight), x)
     kind = widened(x).dtype if weight is None else weight.dtype
     return (
         by_x,

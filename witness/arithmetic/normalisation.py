@@ -24,7 +24,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own abbreviation
 
 from witness.arithmetic import compiled, sums
-from witness.arithmetic.batch_normalisation import gradient_totals
+from witness.arithmetic.channels import gradient_totals
 from witness.arithmetic.derivatives import array, cast, differentiable, laid_out, plain, widened
 from witness.arithmetic.elements import over, root
 from witness.arithmetic.kernels import normalisation as kernels
