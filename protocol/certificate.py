@@ -17,7 +17,7 @@ from typing import Any
 from protocol import PROTOCOL_VERSION, dsse, soundness
 from protocol.binding import check_statement
 from protocol.encoding import Count, Hex32, Struct, decode, encode
-from protocol.errors import ProtocolError, VerificationError
+from protocol.errors import ProtocolError, UsageError, VerificationError
 from protocol.keys import PublicKey, SigningKey, parse_vkey
 from protocol.messages import Note, Policy, SessionId
 from protocol.notes import Checkpoint, open_head
@@ -309,9 +309,8 @@ def add(evidence: Sequence[Evidence]) -> Sum:
     """Adds certificates over one head: sessions are independent, so their misses multiply; one counts once.
 
     Raises:
-        VerificationError: `other-head`, when they are about different heads; `equivocation`, when two of them prove
-            that the
-            trainer signed two histories of one length.
+        UsageError: `other-head`, when they are about different heads.
+        VerificationError: `equivocation`, when two of them prove that the trainer signed two histories of one length.
     """
     first = evidence[0]
     distinct: dict[str, Evidence] = {}
@@ -323,9 +322,7 @@ def add(evidence: Sequence[Evidence]) -> Sum:
                 evidence={"roots": [first.head.root.hex(), one.head.root.hex()]},
             )
         if one.head != first.head or one.predicate.steps != first.predicate.steps:
-            raise VerificationError(
-                "other-head", "the certificates are about different heads; evidence adds up over one"
-            )
+            raise UsageError("other-head", "the certificates are about different heads; evidence adds up over one")
         distinct.setdefault(one.predicate.nonce, one)
     parts = list(distinct.values())
     fractions = [soundness.fraction(one.predicate.policy.bad_fraction) for one in parts]

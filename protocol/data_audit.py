@@ -99,7 +99,7 @@ def open_audit(data: bytes, *, keys: tuple[PublicKey, ...] = ()) -> OpenedAudit:
             reader must decide whether to believe that key.
 
     Raises:
-        ProtocolError: malformed; `data-audit`.
+        ProtocolError: `data-audit-malformed`, or what else is malformed.
         VerificationError: `data-audit`, or a signature's code.
     """
     named = parse_vkey(decode(dsse.peek(data, limit=MAX_AUDIT), _Statement, limit=MAX_AUDIT).predicate.auditor)
@@ -112,9 +112,9 @@ def open_audit(data: bytes, *, keys: tuple[PublicKey, ...] = ()) -> OpenedAudit:
         PREDICATE_TYPE,
         _subjects(audit),
     ):
-        raise ProtocolError("data-audit", "not a statement of this kind about this run")
+        raise ProtocolError("data-audit-malformed", "not a statement of this kind about this run")
     if audit.version != PROTOCOL_VERSION or audit.time > MAX_TIME:
-        raise ProtocolError("data-audit", f"version {audit.version[:40]!r} is not {PROTOCOL_VERSION}")
+        raise ProtocolError("data-audit-malformed", f"version {audit.version[:40]!r} is not {PROTOCOL_VERSION}")
     if named.raw not in {key.raw for key in accepted}:
         raise VerificationError("data-audit", "the signer is not the auditor that the audit names")
     dsse.open_envelope(data, [named], payload_types=[PAYLOAD_TYPE], limit=MAX_AUDIT)

@@ -10,36 +10,40 @@ Specified in spec/errors.md.
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 EXIT_REPRODUCED, EXIT_DIVERGED, EXIT_INCOMPLETE, EXIT_USAGE = 0, 1, 2, 64
+Family = Literal["malformed", "wrong", "cannot tell", "usage"]
 
 
 class Code(NamedTuple):
     """One row of the error table."""
 
     meaning: str
+    family: Family
     exit_status: int
     http_status: int
     next_action: str
 
 
 def _malformed(
-    meaning: str, action: str = "ask the sender for a well-formed artefact; nothing in this one was used"
+    meaning: str,
+    action: str = "ask the sender for a well-formed artefact; nothing in this one was used",
+    http: int = 400,
 ) -> Code:
-    return Code(meaning, EXIT_DIVERGED, 400, action)
+    return Code(meaning, "malformed", EXIT_DIVERGED, http, action)
 
 
 def _wrong(meaning: str, action: str = "treat the run as diverged; the evidence names what differs") -> Code:
-    return Code(meaning, EXIT_DIVERGED, 422, action)
+    return Code(meaning, "wrong", EXIT_DIVERGED, 422, action)
 
 
-def _unknown(meaning: str, action: str) -> Code:
-    return Code(meaning, EXIT_INCOMPLETE, 503, action)
+def _unknown(meaning: str, action: str, http: int = 503) -> Code:
+    return Code(meaning, "cannot tell", EXIT_INCOMPLETE, http, action)
 
 
-def _usage(meaning: str, action: str) -> Code:
-    return Code(meaning, EXIT_USAGE, 400, action)
+def _usage(meaning: str, action: str, http: int = 400) -> Code:
+    return Code(meaning, "usage", EXIT_USAGE, http, action)
 
 
 CODES: Mapping[str, Code] = MappingProxyType(
@@ -78,7 +82,10 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "log-empty": _malformed(
             "the log holds no manifest", "nothing was committed to yet: start the run again, without --resume"
         ),
-        "program-load": _malformed("the program cannot be loaded from its committed files"),
+        "program-load": _unknown(
+            "the program cannot be loaded here from its files",
+            "install what the message names, in the versions that the run's profile says",
+        ),
         "program-source-missing": _usage(
             "the program's source cannot be bound", "put the program into a .py file of its own folder"
         ),
@@ -107,7 +114,7 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "refused": _wrong(
             "the prover refused to open what it is committed to", "an unanswered challenge counts as diverged"
         ),
-        "session": _usage("the request does not fit the session", "start a new session"),
+        "session": _malformed("the request does not fit the session", "start a new session"),
         "statement": _wrong("the prover's signed statement binds something else"),
         "statement-missing": _wrong(
             "the prover did not bind itself by signature", "ask the trainer to serve the run with its key"
@@ -116,36 +123,26 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "address": _usage(
             "no prover can be reached under this address", "give the http or https URL that the trainer names"
         ),
-        "busy": Code(
-            "the server does as much as it can at the moment", EXIT_INCOMPLETE, 503, "ask again a little later"
-        ),
+        "busy": _unknown("the server does as much as it can at the moment", "ask again a little later"),
         "extra-missing": _usage(
             "an optional part of the package is not installed", "install the extra that the message names"
         ),
         "http-reply": _malformed("an HTTP reply is not one that a prover gives"),
-        "internal": Code(
-            "the server failed; its log says why", EXIT_INCOMPLETE, 500, "ask whoever runs the server to read its log"
+        "internal": _unknown(
+            "the server failed; its log says why", "ask whoever runs the server to read its log", http=500
         ),
         "listen": _usage("the server cannot listen there", "choose another address or port"),
-        "method": Code(
-            "the address does not take this HTTP method",
-            EXIT_USAGE,
-            405,
-            "see the table of endpoints in `witness.http`",
+        "method": _usage(
+            "the address does not take this HTTP method", "see the table of endpoints in `witness.http`", http=405
         ),
-        "not-a-prover": Code(
+        "not-a-prover": _unknown(
             "what answers there does not speak the protocol, and has committed to nothing",
-            EXIT_INCOMPLETE,
-            502,
             "check the address; until a prover binds itself, nobody is accused",
+            http=502,
         ),
-        "not-found": Code(
-            "nothing is at this address", EXIT_USAGE, 404, "start a new session; a server forgets idle ones"
-        ),
-        "rate": Code(
-            "too many sessions or questions from this address", EXIT_INCOMPLETE, 429, "close some, or wait a minute"
-        ),
-        "slow-request": Code("the request did not arrive in time", EXIT_INCOMPLETE, 408, "send it again, faster"),
+        "not-found": _usage("nothing is at this address", "start a new session; a server forgets idle ones", http=404),
+        "rate": _unknown("too many sessions or questions from this address", "close some, or wait a minute", http=429),
+        "slow-request": _unknown("the request did not arrive in time", "send it again, faster", http=408),
         "unanswered": _wrong(
             "the prover bound itself and then did not answer in the time that the policy gives",
             "an unanswered challenge counts as diverged: whoever may fall silent on the bad steps is never caught",
@@ -191,11 +188,10 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "released-weights": _wrong(
             "a weights file is not the one the run released", "ask the trainer for the released file"
         ),
-        "unforeseen": Code(
+        "unforeseen": _unknown(
             "an error that no code here expected",
-            EXIT_INCOMPLETE,
-            500,
             "please report it, with this line and the command; what was written before is intact",
+            http=500,
         ),
         "usage": _usage("the options do not fit together", "see --help"),
         # fsck (witness.fsck, witness.logreader)
@@ -264,11 +260,10 @@ CODES: Mapping[str, Code] = MappingProxyType(
         ),
         # encoding
         "not-canonical": _malformed("the bytes are not the one canonical encoding of what they say"),
-        "too-large": Code(
+        "too-large": _malformed(
             "larger than the format's cap",
-            EXIT_DIVERGED,
-            413,
             "ask the sender for a smaller artefact; nothing was read past the cap",
+            http=413,
         ),
         # merkle
         "consistency-proof": _wrong("the newer tree is not proven to extend the older one"),
@@ -332,6 +327,7 @@ CODES: Mapping[str, Code] = MappingProxyType(
             "leave it out, or read what it says about the run",
         ),
         "data-audit": _wrong("an audit of data contradicts itself", "ask for another, or audit the data yourself"),
+        "data-audit-malformed": _malformed("not an audit of data of this protocol"),
         "head-moved": _unknown("the run grows a new head while it is asked", "ask again, or when the run is finished"),
         "span-length": _usage(
             "nothing can be proven about a span of this length", "ask about a span of the length that the message names"
@@ -462,22 +458,24 @@ CODES: Mapping[str, Code] = MappingProxyType(
 
 
 class WitnessError(Exception):
-    """An error with a machine-readable code from `CODES`.
+    """An error with a machine-readable code from `CODES`; raise one of its subclasses.
 
     Args:
-        code: a key of `CODES`.
+        code: a key of `CODES`, of the subclass's family: what an error means must not depend on how it is read.
         message: one line: what was found, in the terms of whoever must act.
         evidence: named facts (step, tensor, expected, found...), printable and JSON-able.
         next_action: what to do now, where the table's own advice is too general.
     """
 
-    default_code: ClassVar[str] = ""
+    family: ClassVar[Family]
 
     def __init__(
         self, code: str, message: str, *, evidence: Mapping[str, object] | None = None, next_action: str | None = None
     ) -> None:
         if code not in CODES:
             raise KeyError(f"error code {code!r} is not in protocol.errors.CODES")
+        if CODES[code].family != self.family:
+            raise KeyError(f"{code!r} means {CODES[code].family!r}; a {type(self).__name__} means {self.family!r}")
         super().__init__(message)
         self.code = code
         self.evidence: dict[str, object] = dict(evidence or {})
@@ -504,14 +502,22 @@ class WitnessError(Exception):
 class ProtocolError(WitnessError):
     """Malformed bytes from the other side, or from disk."""
 
+    family = "malformed"
+
 
 class VerificationError(WitnessError):
     """Well-formed and wrong: the claim does not hold."""
+
+    family = "wrong"
 
 
 class IncompleteError(WitnessError):
     """Cannot tell: a check that was owed could not run."""
 
+    family = "cannot tell"
+
 
 class UsageError(WitnessError):
     """Our caller asked for something that cannot be done."""
+
+    family = "usage"

@@ -15,7 +15,7 @@ from protocol.encoding import encode
 from protocol.errors import ProtocolError, VerificationError
 from protocol.keys import parse_vkey
 from protocol.ledger_claim import LedgerClaim
-from protocol.manifest import MAX_MANIFEST, Manifest, check_source, parse_manifest
+from protocol.manifest import Manifest, check_source, parse_manifest
 from protocol.notes import Checkpoint, open_head, parse_checkpoint, parse_note
 from protocol.opening import RecordsOpening, StateOpening, expect
 from protocol.places import PLACE_BYTES, Places
@@ -118,7 +118,7 @@ class VerifierSession:
         """
         _, payload = expect(reply, m.Part)
         entries = m.split_entries(payload)
-        if not entries or len(entries[0]) > MAX_MANIFEST:
+        if not entries:
             raise ProtocolError("log-empty", "the log holds no manifest")
         manifest = parse_manifest(entries[0])
         key = parse_vkey(manifest.key)
@@ -147,7 +147,7 @@ class VerifierSession:
         for entry in entries:
             self.audit.read(entry)
             if self.audit.size == 1 and self.audit.manifest != self._manifest:
-                raise VerificationError("manifest", "the prover showed two manifests")
+                raise ProtocolError("manifest", "the prover showed two manifests")
             if self.spool is not None:
                 self.spool(entry)
         if self.audit.size < self.head.size:

@@ -32,7 +32,7 @@ from protocol.corpus import Documents, assemble, parse_leaves
 from protocol.data_audit import open_audit
 from protocol.dsse import pae
 from protocol.encoding import decode, encode, f32, f64, tagged_hash, tagged_preimage
-from protocol.errors import CODES, EXIT_INCOMPLETE, EXIT_USAGE
+from protocol.errors import CODES
 from protocol.keys import COSIGNATURE, SigningKey
 from protocol.ledger_claim import LedgerClaim, document_key
 from protocol.ledger_proof import Proof
@@ -566,7 +566,7 @@ def _uses() -> str:
 
 def _files() -> str:
     run = EXAMPLE / "run"
-    paths = sorted(path for path in run.rglob("*") if path.is_file())
+    paths = sorted(path for path in run.rglob("*") if path.is_file() and not path.name.endswith(("-shm", "-wal")))
     return "".join(f"{path.stat().st_size:>6}  {path.relative_to(run).as_posix()}\n" for path in paths)
 
 
@@ -729,21 +729,11 @@ BLOCKS: dict[str, Callable[[], str]] = {
 }
 
 
-def family(code: str) -> str:
-    """What a failure with this code says: malformed, wrong, cannot tell, or the caller's mistake."""
-    row = CODES[code]
-    if row.exit_status == EXIT_USAGE:
-        return "usage"
-    if row.exit_status == EXIT_INCOMPLETE:
-        return "cannot tell"
-    return "wrong" if row.http_status == 422 else "malformed"
-
-
 def _errors() -> str:
     rows = ["| code | family | exit | HTTP | meaning |", "| --- | --- | --- | --- | --- |"]
     for code in sorted(CODES):
         row = CODES[code]
-        rows.append(f"| `{code}` | {family(code)} | {row.exit_status} | {row.http_status} | {row.meaning} |")
+        rows.append(f"| `{code}` | {row.family} | {row.exit_status} | {row.http_status} | {row.meaning} |")
     return "\n".join(rows) + "\n"
 
 

@@ -9,9 +9,11 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
-from protocol.comparison import Comparison
+from msgspec import structs
+
+from protocol.comparison import Comparison, Difference
 from protocol.errors import IncompleteError, UsageError
-from protocol.exact_profile import DEFINITION, ExactProfile, require_comparable, require_known
+from protocol.exact_profile import DEFINITION, ExactProfile, differences, require_comparable, require_known
 from witness import machine
 
 if TYPE_CHECKING:
@@ -118,6 +120,16 @@ def compare(recorded: ExactProfile, optimizers: Mapping[str, "Optimizer"], reach
     comparison = require_comparable(recorded, capture(recorded.arithmetic, {**reachable, **optimizers}))
     _prove()
     return comparison
+
+
+def excuses(recorded: ExactProfile) -> list[Difference]:
+    """Lines in which this process differs so that a program may fail here; see `witness.profile.excuses`.
+
+    Other releases of torch, and other devices, ask for other operations.
+    """
+    here = capture(recorded.arithmetic, {})
+    here = structs.replace(here, device={**here.device, "used": machine.best_device()})
+    return [d for d in differences(recorded, here) if d.kind != "note" or d.path == "device.used"]
 
 
 def arithmetic(name: str) -> AbstractContextManager[Any]:

@@ -68,6 +68,13 @@ def devices(reachable: Mapping[str, Any]) -> Iterator["torch.device"]:
             yield value.device
 
 
+def best_device() -> str:
+    """The kind of device that a program finds here when it takes the best."""
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
 def gpu(devices: Iterable["torch.device"]) -> dict[str, Value]:
     """The GPUs among `devices`: name, compute capability, multiprocessors and the threads of each.
 

@@ -9,7 +9,9 @@ Importing this module does not import torch, so that whoever starts processes ca
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from protocol.comparison import Comparison, require_lines
+from msgspec import structs
+
+from protocol.comparison import Comparison, Difference, require_lines
 from protocol.native_profile import NativeProfile, OptimizerUse, Threads, differences, require_comparable
 from protocol.operations import OperationProbe
 from witness import machine
@@ -17,6 +19,10 @@ from witness.environment import inapplicable, read_environment, require_environm
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
+
+
+_OF_THE_PROGRAM = ("device.gpu.", "optimizers.", "switches.compile")
+"""Lines that a program has to be built for."""
 
 
 def begin() -> None:
@@ -107,6 +113,14 @@ def compare(
     from witness.operations import build_probe
 
     return require_comparable(recorded, here, probe, build_probe(probe.specs, repeats=1))
+
+
+def excuses(recorded: NativeProfile) -> list[Difference]:
+    """Lines in which this process differs so that a program may fail here; see `witness.profile.excuses`."""
+    here = capture({})
+    here = structs.replace(here, device={**here.device, "used": machine.best_device()})
+    found = differences(recorded, here)
+    return [d for d in found if d.kind != "note" and not d.path.startswith(_OF_THE_PROGRAM)]
 
 
 def optimizer_use(name: str, optimizer: "Optimizer") -> OptimizerUse:

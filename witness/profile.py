@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from protocol.comparison import Comparison
+from protocol.comparison import Comparison, Difference
 from protocol.exact_profile import ExactProfile, require_known
 from protocol.operations import OperationProbe
 from protocol.profile import NATIVE, Profile
@@ -106,6 +106,24 @@ def compare(
     if isinstance(recorded, ExactProfile):
         return exact_profile.compare(recorded, optimizers, reachable or {})
     return native_profile.compare(recorded, probe, optimizers, reachable)
+
+
+def excuses(recorded: Profile, *, compared: bool) -> list[Difference]:
+    """Lines in which this process differs so that a program may fail here, and not where it was recorded.
+
+    A program that fails does not diverge in bits, and may fail before it is built: so what it would have used is not
+    known, and what is there to be used counts.
+
+    Args:
+        recorded: the manifest's profile, already applied.
+        compared: whether `compare` held before. The native profile's lines are then settled.
+
+    Raises:
+        UsageError: `environment-variable`.
+    """
+    if isinstance(recorded, ExactProfile):
+        return exact_profile.excuses(recorded)
+    return [] if compared else native_profile.excuses(recorded)
 
 
 def arithmetic(profile: Profile) -> Arithmetic:

@@ -172,7 +172,10 @@ def instantiate(kind: type[Program], namespace: Mapping[str, Any], arguments: An
                 return cls(**body[1])
         raise ProtocolError("program-arguments", f"the program has no dataclass for {str(body)[:80]!r}")
 
-    value = from_plain(arguments, hook)
+    try:
+        value = from_plain(arguments, hook)
+    except ProtocolError as error:
+        raise ProtocolError("program-arguments", str(error)) from error
     if not (isinstance(value, list) and len(value) == 2 and isinstance(value[0], list) and isinstance(value[1], dict)):
         raise ProtocolError("program-arguments", "arguments are [positional, keyword]")
     return kind(*value[0], **value[1])

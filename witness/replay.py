@@ -248,29 +248,19 @@ class _Folder:
 
 
 def _trouble(found: Trouble) -> Exception:
-    """What the worker reported, as the error it means: a failing program is a divergence, a missing means is not."""
+    """What the worker reported, as the error it means: a failing program is a divergence, a missing means is not.
+
+    It accuses in two ways only (`witness.worker` says when). Whatever else went wrong went wrong here.
+    """
     evidence: dict[str, Any] = dict(found.evidence)
-    if found.code in INCOMPLETE_CODES:
-        return IncompleteError(found.code, found.message, evidence=evidence)
-    if found.code in ("state-restore", "replay-failed", "program", "unbound-state"):
-        return VerificationError("replay-failed", found.message, evidence=evidence)
-    if found.code in CODES:
+    if found.code == "replay-failed":
+        return VerificationError(found.code, found.message, evidence=evidence)
+    if found.code == "program-arguments":
         return ProtocolError(found.code, found.message, evidence=evidence)
-    return ProtocolError("sandbox-output", "the replay reported something unintelligible")
-
-
-INCOMPLETE_CODES = frozenset(
-    {
-        "arithmetic-unproven",
-        "exact-refused",  # another torch asks for other operations
-        "profile-not-applicable",
-        "profile-differs",
-        "operation-differs",
-        "operation-unprobed",
-        "operation-refused",
-        "program-load",
-        "replay-stopped",
-        "disk",
-        "disk-full",
-    }
-)
+    if found.code not in CODES:
+        return ProtocolError("sandbox-output", "the replay reported something unintelligible")
+    if CODES[found.code].family == "cannot tell":
+        return IncompleteError(found.code, found.message, evidence=evidence)
+    return IncompleteError(
+        "replay-stopped", f"{found.code}: {found.message}", evidence={**evidence, "found": found.code}
+    )

@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from protocol.errors import ProtocolError, UsageError
+from protocol.errors import IncompleteError, UsageError
 from protocol.manifest import MAX_FILES, MAX_SOURCE, ProgramClaim, SourceFile
 
 REFERENCE_PACKAGE = "witness.programs"
@@ -159,24 +159,24 @@ def load(claim: ProgramClaim, folder: Path | None) -> tuple[type, Mapping[str, A
         The class, and the globals of its module.
 
     Raises:
-        ProtocolError: `program-load`.
+        IncompleteError: `program-load`.
     """
     from witness.program import Program
 
     name, _, qualname = claim.entry.partition(":")
     if claim.kind == "reference":
         if not name.startswith(REFERENCE_PACKAGE + "."):
-            raise ProtocolError("program-load", f"{name[:80]} is not a reference program")
+            raise IncompleteError("program-load", f"{name[:80]} is not a reference program")
         namespace: Mapping[str, Any] = vars(importlib.import_module(name))
     else:
         if folder is None:
-            raise ProtocolError("program-load", "the program's files are not there")
+            raise IncompleteError("program-load", "the program's files are not there")
         namespace = execute(name, folder)
     kind: Any = namespace.get(qualname.partition(".")[0])
     for attribute in qualname.split(".")[1:]:
         kind = getattr(kind, attribute, None)
     if not (isinstance(kind, type) and issubclass(kind, Program)):
-        raise ProtocolError("program-load", f"{claim.entry} is not a Program")
+        raise IncompleteError("program-load", f"{claim.entry} is not a Program")
     return kind, namespace
 
 
@@ -184,7 +184,7 @@ def execute(name: str, folder: Path) -> Mapping[str, Any]:
     """Imports module `name` from `folder` and returns its globals; a call of `witness.record` ends the import.
 
     Raises:
-        ProtocolError: `program-load`.
+        IncompleteError: `program-load`.
     """
     path = folder.joinpath(*name.split("."))
     file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
@@ -200,7 +200,7 @@ def execute(name: str, folder: Path) -> Mapping[str, Any]:
                 importlib.import_module(module.__package__)
             exec(code, vars(module))  # noqa: S102 - running the committed program is what a replay is; see witness.sandbox
     except (Exception, SystemExit) as error:
-        raise ProtocolError(
+        raise IncompleteError(
             "program-load", f"{file.name} cannot be imported: {type(error).__name__}: {error}"
         ) from error
     return vars(module)

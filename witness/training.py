@@ -11,7 +11,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from protocol.errors import ProtocolError, UsageError
+from protocol.errors import IncompleteError, UsageError
 
 if TYPE_CHECKING:
     from protocol.manifest import Manifest
@@ -41,7 +41,7 @@ def find_program(name: str) -> type[Program]:
         raise UsageError("program", f"there is no file {path}")
     try:
         namespace = source.execute(path.stem, path.resolve().parent)
-    except ProtocolError as error:
+    except IncompleteError as error:
         raise UsageError("program", str(error)) from error
     found = namespace.get(qualname)
     if not (isinstance(found, type) and issubclass(found, Program)):

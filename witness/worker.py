@@ -7,24 +7,29 @@ finds and holds it to what was committed; the committed roots are nowhere in the
 
 from __future__ import annotations
 
-import traceback
 from contextlib import nullcontext
 from pathlib import Path
 
 import msgspec
 import torch
 
+import witness
+from protocol.comparison import Difference
 from protocol.encoding import decode, encode
-from protocol.errors import WitnessError
+from protocol.errors import IncompleteError, ProtocolError, WitnessError
 from protocol.manifest import Manifest, parse_manifest
 from protocol.messages import split_entries
 from witness import profile, source
+from witness.attribution import accuses, is_of_memory, place_of
 from witness.execute import build, hyperparameter_forms, run_step
 from witness.program import Program, State, instantiate
 from witness.restore import restore
 from witness.state import Census
 from witness.statefile import read_state, write_state
 from witness.worker_files import Job, Shown, Trouble
+
+BREACHES = frozenset({"program", "state-restore", "unbound-state", "exact-refused"})
+"""Errors of ours that say what a program does, and that no recorder would have let pass."""
 
 
 def main(folder: Path) -> None:
@@ -34,36 +39,74 @@ def main(folder: Path) -> None:
         job = decode((folder / "job").read_bytes(), Job, limit=1 << 20)
         profile.apply(manifest.profile)
         program = load_program(manifest, Path(job.program) if job.program else None)
-        act = {"compare": _compare, "hyperparameters": _hyperparameters, "init": _init, "steps": _steps}[job.kind]
-        with profile.operation_recorder(manifest.profile) if job.trace else nullcontext() as operations:
-            act(folder, manifest, job, program)
-        if operations is not None:
-            (folder / "operations").write_bytes(encode(operations.specs))
+        try:
+            _act(folder, manifest, job, program)
+        except Exception as error:
+            if is_of_memory(error):
+                raise
+            _report(folder, _trouble(error, manifest, job))
     except WitnessError as error:
-        _report(folder, error.code, str(error), error.evidence)
-    except MemoryError:
-        raise  # the sandbox tells this apart
-    except ModuleNotFoundError as error:  # even in a step: what is missing is missing here, and accuses nobody
-        _report(folder, "program-load", f"the program needs a module that is not installed here: {error}", {})
-    except Exception as error:  # noqa: BLE001 - whatever a stranger's program raises is a finding, not our crash
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        where = f"{type(error).__name__} at {Path(place.filename).name}:{place.lineno}: {error}"
-        if type(error).__module__.startswith(("torch._inductor.", "torch._dynamo.")):
-            # A compiler that needs other programs (as the default one needs a C++ compiler) finds none in a sandbox.
-            _report(folder, "replay-stopped", f"torch.compile fails in the sandbox: {where}", {})
-        else:
-            _report(folder, "replay-failed", f"the program raised {where}", {})
+        _report(folder, Trouble(error.code, str(error), error.evidence))
+    except Exception as error:
+        if is_of_memory(error):
+            raise  # the sandbox tells this apart
+        _report(folder, Trouble("replay-stopped", f"the replay failed, before the program ran: {place_of(error)}"))
 
 
-def _report(folder: Path, code: str, message: str, evidence: dict[str, object]) -> None:
-    plain = {k: v if isinstance(v, str | int | bool | None) else str(v) for k, v in evidence.items()}
-    (folder / "error").write_bytes(msgspec.json.encode(Trouble(code[:64], message[:2000], plain), order="sorted"))
+def _act(folder: Path, manifest: Manifest, job: Job, program: Program) -> None:
+    act = {"compare": _compare, "hyperparameters": _hyperparameters, "init": _init, "steps": _steps}[job.kind]
+    with profile.operation_recorder(manifest.profile) if job.trace else nullcontext() as operations:
+        act(folder, manifest, job, program)
+    if operations is not None:
+        (folder / "operations").write_bytes(encode(operations.specs))
+
+
+def _trouble(error: Exception, manifest: Manifest, job: Job) -> Trouble:
+    """What an exception means: that the program fails on what was committed, or that nothing can be told here."""
+    if isinstance(error, ModuleNotFoundError):  # even in a step: what is missing is missing here, and accuses nobody
+        return Trouble("program-load", f"the program needs a module that is not installed here: {error}")
+    if isinstance(error, WitnessError):
+        message, evidence = str(error), {**error.evidence, "found": error.code}
+        if error.code not in BREACHES:
+            return Trouble(error.code, str(error), error.evidence)
+    elif accuses(error, Path(job.program) if job.program else None):
+        message, evidence = f"the program raised {place_of(error)}", {}
+    else:
+        return Trouble("replay-stopped", f"the replay failed, and not in the program's own code: {place_of(error)}")
+    try:
+        excuses = profile.excuses(manifest.profile, compared=job.kind != "compare")
+    except WitnessError as unread:  # this machine's lines cannot be read
+        return Trouble(unread.code, f"{message}; but {unread}", {**evidence, **unread.evidence})
+    if evidence.get("found") == "exact-refused" and manifest.package != witness.__version__:
+        excuses.append(Difference("package", manifest.package[:512], witness.__version__, "outside"))
+    if excuses:
+        lines = {d.path: d.values() for d in excuses}
+        return Trouble("outside-differs", f"{message}; but {excuses[0].text()}", {**evidence, **lines})
+    return Trouble("replay-failed", message, evidence)
+
+
+def _report(folder: Path, trouble: Trouble) -> None:
+    plain = {k: v if isinstance(v, str | int | bool | None) else str(v) for k, v in trouble.evidence.items()}
+    kept = Trouble(trouble.code[:64], trouble.message[:2000], plain)
+    (folder / "error").write_bytes(msgspec.json.encode(kept, order="sorted"))
 
 
 def load_program(manifest: Manifest, folder: Path | None) -> Program:
-    """The program that the manifest names, made with its arguments."""
-    kind, namespace = source.load(manifest.program, folder)
-    return instantiate(kind, namespace, manifest.program.arguments)
+    """The program that the manifest names, made with its arguments.
+
+    Raises:
+        IncompleteError: `program-load`.
+        ProtocolError: `program-arguments`.
+    """
+    try:
+        kind, namespace = source.load(manifest.program, folder)
+        return instantiate(kind, namespace, manifest.program.arguments)
+    except WitnessError:
+        raise
+    except Exception as error:
+        if is_of_memory(error):
+            raise
+        raise IncompleteError("program-load", f"the program cannot be made: {place_of(error)}") from error
 
 
 def _build(manifest: Manifest, program: Program) -> State:
@@ -93,7 +136,11 @@ def _init(folder: Path, manifest: Manifest, job: Job, program: Program) -> None:
 def _steps(folder: Path, manifest: Manifest, job: Job, program: Program) -> None:
     seed, arithmetic = bytes.fromhex(manifest.seed.value), profile.arithmetic(manifest.profile)
     state = _build(manifest, program)
-    restore(program, state, *read_state(folder / "before.state", manifest.pieces))
+    before = read_state(folder / "before.state", manifest.pieces)
+    try:
+        restore(program, state, *before)
+    except ProtocolError as error:  # whatever it is, the committed state does not fit
+        raise ProtocolError("state-restore", str(error), evidence=error.evidence) from error
     for step in range(job.first, job.last + 1):
         samples = split_entries((folder / f"{step}.samples").read_bytes())
         probe = split_entries((folder / f"{step}.probe").read_bytes())

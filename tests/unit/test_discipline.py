@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from protocol.errors import (
     ProtocolError,
     UsageError,
     VerificationError,
+    WitnessError,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -63,20 +65,44 @@ def test_certificates_need_neither_numpy_nor_pymerkle() -> None:
     )
 
 
-def raised_codes() -> set[str]:
-    names = {"WitnessError", "ProtocolError", "VerificationError", "UsageError", "IncompleteError"}
-    found = set()
+FAMILIES = {kind.__name__: kind.family for kind in (ProtocolError, VerificationError, IncompleteError, UsageError)}
+
+
+def raised() -> Iterator[tuple[str, str, str]]:
+    """Where each error with a constant code is made, its class and the code."""
     for path in SOURCES:
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names and node.args:
+            if isinstance(node, ast.Call) and node.args:
+                name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
                 first = node.args[0]
-                if isinstance(first, ast.Constant) and isinstance(first.value, str):
-                    found.add(first.value)
-    return found
+                if name in {"WitnessError", *FAMILIES} and isinstance(first, ast.Constant):
+                    yield f"{path.relative_to(ROOT)}:{node.lineno}", name, first.value
 
 
 def test_every_code_that_is_raised_is_in_the_table() -> None:
-    assert raised_codes() <= CODES.keys()
+    assert {code for _, _, code in raised()} <= CODES.keys()
+
+
+def test_every_error_is_of_its_codes_family() -> None:
+    """The class decides the verdict of a session, the table a command's exit status: they must say the same."""
+    assert set(FAMILIES.values()) == {row.family for row in CODES.values()}
+    wrong = [
+        f"{place}: {name} of {code}, which is {CODES[code].family}"
+        for place, name, code in raised()
+        if CODES[code].family != FAMILIES.get(name)
+    ]
+    assert wrong == []
+    assert len(list(raised())) > 400
+
+
+@pytest.mark.parametrize("kind", [ProtocolError, VerificationError, IncompleteError, UsageError])
+def test_an_error_of_another_family_cannot_be_raised(kind: type[WitnessError]) -> None:
+    for code, row in CODES.items():
+        if row.family == kind.family:
+            assert kind(code, "message").exit_status == row.exit_status
+        else:
+            with pytest.raises(KeyError):
+                kind(code, "message")
 
 
 def test_every_code_in_the_table_is_used() -> None:
@@ -87,8 +113,14 @@ def test_every_code_in_the_table_is_used() -> None:
 @pytest.mark.parametrize("code", sorted(CODES))
 def test_rows_are_whole(code: str) -> None:
     row = CODES[code]
+    exits = {
+        "malformed": EXIT_DIVERGED,
+        "wrong": EXIT_DIVERGED,
+        "cannot tell": EXIT_INCOMPLETE,
+        "usage": EXIT_USAGE,
+    }
+    assert row.exit_status == exits[row.family]
     assert re.fullmatch(r"[a-z][a-z0-9-]*", code)
-    assert row.exit_status in {EXIT_DIVERGED, EXIT_INCOMPLETE, EXIT_USAGE}
     assert 400 <= row.http_status < 600
     assert row.meaning
     assert row.next_action

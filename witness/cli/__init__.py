@@ -15,7 +15,7 @@ from pathlib import Path
 
 import click
 
-from protocol.errors import EXIT_INCOMPLETE, EXIT_USAGE, UsageError, WitnessError
+from protocol.errors import EXIT_INCOMPLETE, EXIT_USAGE, IncompleteError, UsageError, WitnessError
 from witness import __version__
 
 COMMANDS = {
@@ -106,7 +106,7 @@ def _unforeseen(error: Exception) -> WitnessError:
         return UsageError(code, f"{error.filename or 'the disk'}: {error.strerror}")
     frame = traceback.extract_tb(error.__traceback__)[-1]
     where = f"{Path(frame.filename).name}:{frame.lineno}"
-    return UsageError("unforeseen", f"{type(error).__name__} at {where}: {error}")
+    return IncompleteError("unforeseen", f"{type(error).__name__} at {where}: {error}")
 
 
 def _complain(error: WitnessError) -> None:

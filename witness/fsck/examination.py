@@ -129,7 +129,7 @@ class Examination:
         for head, step in survey.owed:
             missing = self._run.heads / f"{head:012}.note"
             if not missing.exists():
-                gone = VerificationError("head-missing", f"the head over {head} entries is not there")
+                gone = ProtocolError("head-missing", f"the head over {head} entries is not there")
                 findings.add(gone, missing, step=step, action=HEAD)
         counts.entries, counts.heads = survey.size, len(survey.confirmed)
         counts.unsigned_entries = survey.size - max(survey.confirmed, default=0)

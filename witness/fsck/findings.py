@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from protocol.errors import EXIT_DIVERGED, EXIT_INCOMPLETE, EXIT_REPRODUCED, ProtocolError, WitnessError
+from protocol.errors import EXIT_DIVERGED, EXIT_INCOMPLETE, EXIT_REPRODUCED, IncompleteError, WitnessError
 
 Kind = Literal["damage", "unreadable", "note"]
 MAX_PER_CODE = 100
@@ -145,7 +145,7 @@ class Findings:
         kind: Kind = "note" if note else "damage"
         code, advice = error.code, action or error.next_action
         if not_permitted(error):
-            permission = ProtocolError("unreadable", "")
+            permission = IncompleteError("unreadable", "")
             kind, code, advice = "unreadable", permission.code, permission.next_action
         told = error.evidence.get("step")
         if step is None and isinstance(told, int):

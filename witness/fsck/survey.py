@@ -106,7 +106,7 @@ class Survey:
         for size, head in self._heads.items():
             if size > self.size:
                 short = f"the head over {size} entries is signed; the log holds {self.size}"
-                self._report(VerificationError("log-truncated", short), self.size, None)
+                self._report(ProtocolError("log-truncated", short), self.size, None)
             elif size not in self.confirmed and not self._whole:
                 continue  # the entries it covers are lost, which is said already
             elif size not in self.confirmed:

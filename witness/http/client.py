@@ -132,9 +132,9 @@ class HttpTransport:
             seconds: time for the answer.
 
         Raises:
-            IncompleteError: `unreachable`: no answer to a Hello.
+            IncompleteError: `unreachable`: no answer to a Hello; `not-a-prover`: something else than a frame.
             VerificationError: `unanswered`: no answer to another request, or the prover has lost the session.
-            ProtocolError: `too-large`; something else than a frame came back: `http-reply`, to a Hello `not-a-prover`.
+            ProtocolError: `too-large`; `http-reply`: something else than a frame answers another request.
         """
         request = m.unpack_request(frame)
         if isinstance(request, m.Hello):
@@ -166,8 +166,8 @@ class HttpTransport:
         """The latest signed head as the server shows it to anybody, unverified.
 
         Raises:
-            IncompleteError: `unreachable`.
-            ProtocolError: `too-large`, `not-a-prover`.
+            IncompleteError: `unreachable`, `not-a-prover`.
+            ProtocolError: `too-large`.
         """
         return self._reach("GET", "/v1/head", b"", "text/plain", seconds)
 
@@ -175,8 +175,8 @@ class HttpTransport:
         """The claims of the run's ledgers as the server shows them, unverified: canonical JSON.
 
         Raises:
-            IncompleteError: `unreachable`.
-            ProtocolError: `too-large`, `not-a-prover`.
+            IncompleteError: `unreachable`, `not-a-prover`.
+            ProtocolError: `too-large`.
         """
         return self._reach("GET", "/v1/ledger", b"", "application/json", seconds)
 
@@ -186,8 +186,8 @@ class HttpTransport:
         Only tier and digest are sent.
 
         Raises:
-            IncompleteError: `unreachable`.
-            ProtocolError: `too-large`, `not-a-prover`.
+            IncompleteError: `unreachable`, `not-a-prover`.
+            ProtocolError: `too-large`.
         """
         return self._reach("GET", f"/v1/ledger/{quote(tier)}/{digest.hex()}", b"", "application/json", seconds)
 
@@ -202,8 +202,8 @@ class HttpTransport:
             seconds: time for the answer.
 
         Raises:
-            IncompleteError: `unreachable`.
-            ProtocolError: `too-large`, `not-a-prover`.
+            IncompleteError: `unreachable`, `not-a-prover`.
+            ProtocolError: `too-large`.
         """
         return self._reach("POST", f"/v1/ledger/{quote(tier)}", b"".join(digests), "application/json", seconds)
 
@@ -218,7 +218,7 @@ class HttpTransport:
                 evidence={"url": self._base, "reason": str(lost)},
             ) from None
         except _Unfit as reply:
-            raise ProtocolError(
+            raise IncompleteError(
                 "not-a-prover",
                 f"{self._base} answers with {reply}",
                 evidence={"url": self._base, "status": reply.status},

@@ -39,8 +39,8 @@ class RemoteKeeper:
 
     Raises:
         UsageError: `address`.
-        IncompleteError: `unreachable`.
-        ProtocolError: `not-a-prover`, `not-canonical`.
+        IncompleteError: `unreachable`, `not-a-prover`.
+        ProtocolError: `not-canonical`.
     """
 
     def __init__(self, url: str) -> None:

@@ -96,10 +96,11 @@ def _call(function: Callable[[Path], Any], job: Path) -> int:
         return ending.code & 0xFF if isinstance(ending.code, int) else int(ending.code is not None)
     except BaseException as error:  # noqa: BLE001 - the stranger's, of any kind; it ends with this process
         traceback.print_exc()
-        return OUT_OF_MEMORY_STATUS if isinstance(error, RuntimeError) and _allocation_failed(error) else 1
+        return OUT_OF_MEMORY_STATUS if isinstance(error, RuntimeError) and allocation_failed(error) else 1
     return 0
 
 
-def _allocation_failed(error: RuntimeError) -> bool:
+def allocation_failed(error: RuntimeError) -> bool:
+    """Whether torch says in this error that memory was not to be had."""
     text = str(error)
     return "can't allocate memory" in text or "not enough memory" in text
