@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 from fractions import Fraction
@@ -11,6 +13,7 @@ from typing import Any
 
 import click
 
+import witness
 from protocol import soundness
 from protocol.errors import EXIT_DIVERGED, EXIT_REPRODUCED, UsageError
 from witness.leak import LEAKED, VALIDATION, LeakHider, digests_of, make_split
@@ -54,6 +57,7 @@ def show(folder: Path) -> int:
             click.echo(f"    ... and {len(included) - 3} more by name, on the certificate")
         good &= verdict == "reproduced" and len(included) == hits
         good &= set(included) <= {path.name for path in split.validation.iterdir()}
+        good &= _proofs(run, split.validation, folder / f"proofs-{name}", hits)
     _title("A trainer who hides the leak: other documents stand in its ledgers")
     run = folder / "run-hidden"
     LeakHider.hidden = digests_of(split.validation)
@@ -79,6 +83,9 @@ def show(folder: Path) -> int:
         return EXIT_DIVERGED
     click.echo(f"    {verdict}: caught by {caught['code']} (check {caught['check']}): {caught['message']}")
     good &= (verdict, caught["check"], caught["code"]) == ("diverged", "ledgers", "ledger-root")
+    audit = json.loads(_witness("data", "audit", str(run), "--json").stdout)
+    click.echo(f"    an audit: {audit['verdict']}; {audit['findings'][0] if audit['findings'] else 'nothing found'}")
+    good &= audit["verdict"] == "differs"
     _beside()
     click.echo()
     if not good:
@@ -86,6 +93,21 @@ def show(folder: Path) -> int:
         return EXIT_DIVERGED
     click.secho("Every hit by name, a proven zero, and the hidden leak found.", bold=True)
     return EXIT_REPRODUCED
+
+
+def _proofs(run: Path, validation: Path, proofs: Path, hits: int) -> bool:
+    """Every answer as a file of its own; and one of them checked where there is nothing but it and the signed head."""
+    found = json.loads(_witness("query", str(run), "--all", str(validation), "--out", str(proofs), "--json").stdout)
+    click.echo(f"    {len(list(proofs.iterdir()))} proof files: {found['found']} of use, {found['absent']} of absence")
+    wanted = "included" if hits else "absent"
+    digest = next(answer["digest"] for answer in found["answers"] if answer["result"] == wanted)
+    alone = proofs.with_name(proofs.name + "-alone")
+    alone.mkdir()
+    shutil.copy(proofs / f"{digest}.proof.json", alone / "proof")
+    shutil.copy(max((run / "heads").iterdir()), alone / "head")
+    checked = json.loads(_witness("query", "--check", "proof", "--head", "head", "--json", folder=alone).stdout)
+    click.echo(f"    in a folder with that proof and the signed head alone: {checked['answers'][0]['result']}")
+    return (found["found"], checked["answers"][0]["result"]) == (hits, wanted)
 
 
 def _beside() -> None:
@@ -104,9 +126,17 @@ def _title(text: str) -> None:
     click.secho(f"== {text}", bold=True)
 
 
-def _witness(*arguments: str) -> subprocess.CompletedProcess[str]:
+def _witness(*arguments: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
     click.secho(f"$ witness {' '.join(arguments)}", fg="cyan")
-    done = subprocess.run([sys.executable, "-m", "witness", *arguments], check=False, capture_output=True, text=True)
+    root = str(Path(witness.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-m", "witness", *arguments],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))},
+    )
     if done.returncode not in (EXIT_REPRODUCED, EXIT_DIVERGED) or not done.stdout:
         raise UsageError("demo", f"`witness {arguments[0]}` ended with status {done.returncode}: {done.stderr[-500:]}")
     return done
