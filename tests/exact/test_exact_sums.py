@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from witness.arithmetic import compiled, sums
+from witness.arithmetic.mode import activate
 
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False) | st.sampled_from([0.0, -0.0, 1e-45, -3e38, 1.5])
 
@@ -97,3 +98,11 @@ def test_prefix_sums_follow_log_steps(values):
             line = [line[i] if i < distance else line[i] + line[i - distance] for i in range(len(line))]
             distance *= 2
     assert bits(sums.scan(torch.tensor(values, dtype=torch.float32), 0)) == bits(torch.tensor(np.array(line)))
+
+
+@pytest.mark.parametrize(
+    "call", [lambda x: x.sum(5), lambda x: x.mean(-3), lambda x: x.sum((0, 0)), lambda x: x.var(2)]
+)
+def test_dimensions_that_are_not_there_are_an_error(call):
+    with pytest.raises((IndexError, RuntimeError)), activate("exact-14"):
+        call(torch.ones(2, 3))

@@ -31,7 +31,8 @@ GRAIN = 1 << 15
 
 OPTIONS = {"nogil": True, "fastmath": False, "error_model": "numpy", "boundscheck": False}
 
-_state: dict[str, Any] = {"on": numba is not None and os.environ.get("WITNESS_KERNELS", "on") != "off", "pool": None}
+_COMPILED = numba is not None and os.environ.get("WITNESS_KERNELS", "on") != "off"
+_state: dict[str, Any] = {"on": _COMPILED, "pool": None}
 
 
 def kernel(*signatures: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -67,7 +68,7 @@ def on() -> bool:
 
 def switch(value: bool) -> None:
     """Turns compiled kernels on or off, for comparing both forms; on only where they were compiled at import."""
-    _state["on"] = value and numba is not None
+    _state["on"] = value and _COMPILED
 
 
 def run(function: Callable[..., None], count: int, *args: Any, weight: int = 1) -> None:

@@ -59,7 +59,7 @@ def _variance(x: torch.Tensor, dim: Dims, correction: float, keepdim: bool) -> t
     v = squares / torch.full((), count, dtype=x.dtype, device=x.device)
     if keepdim:
         return v, m
-    shape = [s for d, s in enumerate(x.shape) if d not in {p % max(1, x.dim()) for p in places}]
+    shape = [s for d, s in enumerate(x.shape) if d not in sums.dimensions(x, places)]
     return v.reshape(shape), m.reshape(shape)
 
 

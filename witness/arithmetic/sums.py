@@ -30,9 +30,7 @@ def total(
     Returns:
         Of `x`'s dtype; zero for an empty sum.
     """
-    rank = x.dim()
-    chosen = [dims] if isinstance(dims, int) else list(dims) if dims else list(range(rank))
-    places = sorted({d % rank for d in chosen}, reverse=True) if rank else []
+    places = sorted(dimensions(x, dims), reverse=True)
     for place in places:
         reduced = _reduce(x, place, owned)
         owned = owned or reduced is not x  # a dimension of size 1 leaves the caller's own tensor
@@ -40,6 +38,24 @@ def total(
     if not keepdim and places:
         x = x.reshape([size for place, size in enumerate(x.shape) if place not in places])
     return x if owned else x.clone()
+
+
+def dimensions(x: torch.Tensor, dims: int | Sequence[int] | None) -> set[int]:
+    """The dimensions that a reduction names, counted from the front; all of them where it names none.
+
+    Raises:
+        IndexError: out of range.
+        RuntimeError: named twice.
+    """
+    rank = x.dim()
+    chosen = [dims] if isinstance(dims, int) else list(dims) if dims else list(range(rank))
+    for d in chosen:
+        if not -max(1, rank) <= d < max(1, rank):
+            raise IndexError(f"Dimension out of range (expected within [{-max(1, rank)}, {max(1, rank) - 1}], got {d})")
+    places = {d % rank for d in chosen} if rank else set[int]()
+    if rank and len(places) < len(chosen):
+        raise RuntimeError(f"a dimension appears twice in {chosen}")
+    return places
 
 
 def mean(x: torch.Tensor, dims: int | Sequence[int] | None = None, keepdim: bool = False) -> torch.Tensor:

@@ -1,8 +1,9 @@
-"""Compiled halving sums: rows in a buffer that stays in cache, columns in blocks."""
+"""Compiled halving sums: of rows, and of columns in blocks."""
 
 import numpy as np
 
 from witness.arithmetic.compiled import kernel
+from witness.arithmetic.kernels.rows import space, total
 
 BLOCK = 256
 """Columns that are summed together."""
@@ -11,22 +12,9 @@ BLOCK = 256
 @kernel("void(uint64, uint64, uint64, float32[::1], float32[::1])")
 def rows(start, stop, n, x, out):
     """`out[r] = total(x[r * n : (r + 1) * n])` for r in [start, stop)."""
-    h = (n + 1) // 2
-    buffer = np.empty(h, np.float32)
+    buffer = space(n)
     for r in range(start, stop):
-        base = r * n
-        tail = n - h
-        for i in range(tail):
-            buffer[i] = x[base + i] + x[base + h + i]
-        if tail < h:
-            buffer[tail] = x[base + tail]
-        m = h
-        while m > 1:
-            half = (m + 1) // 2
-            for i in range(m - half):
-                buffer[i] = buffer[i] + buffer[half + i]
-            m = half
-        out[r] = buffer[0]
+        out[r] = total(x, r * n, n, buffer)
 
 
 @kernel("void(uint64, uint64, uint64, uint64, float32[::1], float32[::1])")
