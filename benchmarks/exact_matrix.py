@@ -4,7 +4,7 @@
     python benchmarks/exact_matrix.py --arithmetic native    # the same programs in stock arithmetic: these do differ
     python benchmarks/exact_matrix.py --device cuda --compare cpu.json
 
-Run it under different settings (OMP_NUM_THREADS, ATEN_CPU_CAPABILITY, MKL_CBWR, ONEDNN_MAX_CPU_ISA, another torch) and
+Run it under different settings (OMP_NUM_THREADS, ATEN_CPU_CAPABILITY, MKL_CBWR, ONEDNN_MAX_CPU_ISA, MATRIX_MKLDNN=off, another torch) and
 compare: under the exact profile all lines are equal, or a definition is broken.
 """
 
@@ -12,6 +12,7 @@ import argparse
 import contextlib
 import hashlib
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
+import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -265,6 +266,7 @@ def main() -> None:
         "--compare", type=Path, help="digests written by another run: names the first step that differs"
     )
     options = parser.parse_args()
+    torch.backends.mkldnn.enabled = os.environ.get("MATRIX_MKLDNN") != "off"
     scope = contextlib.nullcontext if options.arithmetic == "native" else lambda: activate(options.arithmetic)
     found, differs = {}, False
     other = json.loads(options.compare.read_text()) if options.compare else {}
