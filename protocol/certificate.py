@@ -22,7 +22,8 @@ from protocol.keys import PublicKey, SigningKey, parse_vkey
 from protocol.messages import Note, Policy, SessionId
 from protocol.notes import Checkpoint, open_head
 from protocol.randomness import draw, session_seed
-from protocol.required import ChallengeResult, CheckResult, Outcome, Text, assess, draw_count, verdict_of
+from protocol.required import ChallengeResult, CheckResult, Outcome, Text, assess, draws_asked, verdict_of
+from protocol.soundness import MAX_DRAWS, MAX_STEPS, NEVER, Miss
 
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "urn:training-witness:certificate:v1"
@@ -180,7 +181,7 @@ class Evidence:
         verdict: that follows from the required set.
         missing: what was owed and has no outcome.
         failures: checks and challenges that diverged.
-        detection: probability with which a run with the policy's bad fraction would have been rejected.
+        miss: probability with which a run with the policy's bad fraction would have passed.
     """
 
     predicate: Predicate
@@ -190,7 +191,12 @@ class Evidence:
     verdict: Outcome
     missing: tuple[str, ...]
     failures: tuple[str, ...]
-    detection: Fraction
+    miss: Miss
+
+    @property
+    def detection(self) -> Fraction:
+        """The probability with which a run with the policy's bad fraction would have been rejected."""
+        return self.miss.detection
 
 
 def sign_certificate(predicate: Predicate, key: SigningKey) -> bytes:
@@ -244,10 +250,12 @@ def open_certificate(data: bytes, *, keys: Sequence[PublicKey] = ()) -> Evidence
         head=head.body(),
         nonce=bytes.fromhex(predicate.nonce),
     )
+    if predicate.promised > MAX_STEPS:
+        raise ProtocolError("certificate-malformed", f"a run of {predicate.promised} steps; {MAX_STEPS} are possible")
     if not predicate.steps <= min(predicate.promised, head.size):
         raise VerificationError("certificate", "more steps than the run promised or the head covers")
-    owed = draw_count(predicate.policy, predicate.steps)
-    if predicate.draws > predicate.steps:
+    owed = draws_asked(predicate.policy, predicate.steps)
+    if predicate.draws > min(predicate.steps, MAX_DRAWS):
         raise VerificationError("certificate", f"{predicate.draws} draws of {predicate.steps} steps")
     drawn = [i + 1 for i in draw(seed, predicate.steps, predicate.draws)]
     order = {step: place for place, step in enumerate(drawn)}
@@ -273,9 +281,11 @@ def open_certificate(data: bytes, *, keys: Sequence[PublicKey] = ()) -> Evidence
         )
     if predicate.claims != CLAIMS or predicate.not_claimed != NOT_CLAIMED:
         raise VerificationError("certificate", "the certificate claims something else than this format's claims")
-    bad = soundness.bad_steps(predicate.steps, predicate.policy.bad_fraction) if predicate.steps else 0
-    detection = soundness.detection_probability(predicate.steps, bad, counted) if predicate.steps else Fraction(0)
-    return Evidence(predicate, head, counted, owed, verdict, missing, failures, detection)
+    missed = NEVER
+    if predicate.steps:
+        bad = soundness.bad_steps(predicate.steps, predicate.policy.bad_fraction)
+        missed = soundness.miss(predicate.steps, bad, counted)
+    return Evidence(predicate, head, counted, owed, verdict, missing, failures, missed)
 
 
 def _named_key(data: bytes) -> PublicKey:
@@ -292,7 +302,7 @@ class Sum:
         verdict: of all of them.
         sessions: distinct sessions counted.
         draws: uniform draws of each.
-        detection: combined, against `bad_fraction`.
+        miss: of all of them together, against `bad_fraction`.
         bad_fraction: the strictest of their policies.
         confidence: the strictest of their policies.
     """
@@ -300,9 +310,14 @@ class Sum:
     verdict: Outcome
     sessions: int
     draws: tuple[int, ...]
-    detection: Fraction
+    miss: Miss
     bad_fraction: str
     confidence: str
+
+    @property
+    def detection(self) -> Fraction:
+        """The probability with which one of the sessions would have found a run with that fraction of bad steps."""
+        return self.miss.detection
 
 
 def add(evidence: Sequence[Evidence]) -> Sum:
@@ -329,13 +344,15 @@ def add(evidence: Sequence[Evidence]) -> Sum:
     confidences = [soundness.fraction(one.predicate.policy.confidence) for one in parts]
     strictest = fractions.index(min(fractions))
     wanted = max(confidences)
-    draws, detection = tuple(one.draws for one in parts), Fraction(0)
+    draws, missed = tuple(one.draws for one in parts), NEVER
     if first.predicate.steps:  # a log can fail before its first step; that is a verdict too
         bad = soundness.bad_steps(first.predicate.steps, fractions[strictest])
-        detection = soundness.combined_detection(first.predicate.steps, bad, draws)
+        missed = soundness.miss(first.predicate.steps, bad, *draws)
     if any(one.verdict == "diverged" for one in evidence):  # also of a session that counts once
         verdict: Outcome = "diverged"
-    elif any(one.verdict == "reproduced" for one in parts) or (detection >= wanted and any(one.draws for one in parts)):
+    elif any(one.verdict == "reproduced" for one in parts) or (
+        missed.reaches(wanted) and any(one.draws for one in parts)
+    ):
         verdict = "reproduced"
     else:
         verdict = "incomplete"
@@ -343,7 +360,7 @@ def add(evidence: Sequence[Evidence]) -> Sum:
         verdict,
         len(parts),
         draws,
-        detection,
+        missed,
         parts[strictest].predicate.policy.bad_fraction,
         parts[confidences.index(wanted)].predicate.policy.confidence,
     )
@@ -367,7 +384,7 @@ def facts(evidence: Evidence) -> Mapping[str, Any]:
         "final": {"state_root": p.final_state_root},
         "draws": {"made": p.draws, "counted": evidence.draws, "owed": evidence.owed_draws},
         "challenges": len(p.challenges),
-        "detection": soundness.decimal_down(evidence.detection, 6),
+        "detection": evidence.miss.detection_down(6),
         "confidence": p.policy.confidence,
         "bad_fraction": p.policy.bad_fraction,
         "missing": list(evidence.missing),

@@ -300,6 +300,11 @@ class LogAudit:
         return self._documents
 
 
+def final_root(audit: LogAudit) -> bytes:
+    """The root after the last recorded step; zeros where none is committed: a run can stop between committed steps."""
+    return audit.state_root(audit.steps) if audit.steps and audit.manifest.commits(audit.steps) else bytes(32)
+
+
 def check_hyperparameters(audit: LogAudit, first: int, computed: Sequence[Mapping[str, Any]]) -> None:
     """Check 11: the rows recorded from step `first` on are the ones the program's pure function gives.
 

@@ -110,6 +110,10 @@ CODES: Mapping[str, Code] = MappingProxyType(
             "ask the prover for its newest head: until then the log may be another one than others saw",
         ),
         # sessions
+        "policy": _malformed(
+            "a policy says nothing, or asks for more than a session can hold",
+            "ask for a session under another policy: certificates over one head add up",
+        ),
         "frame": _malformed("a message is not the one that is due"),
         "refused": _wrong(
             "the prover refused to open what it is committed to", "an unanswered challenge counts as diverged"

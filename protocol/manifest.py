@@ -20,6 +20,7 @@ from protocol.ledger_claim import LedgerClaim
 from protocol.operations import OperationProbe
 from protocol.plain import MAX_DEPTH
 from protocol.profile import Profile
+from protocol.soundness import MAX_STEPS
 from protocol.statetree import Pieces
 
 MAX_MANIFEST = 1 << 22
@@ -157,7 +158,7 @@ def validate(manifest: Manifest) -> None:
     require(manifest.version == PROTOCOL_VERSION, f"version {manifest.version[:40]!r} is not {PROTOCOL_VERSION}")
     parse_vkey(manifest.key)
     require(manifest.batch_size >= 1, "a batch holds at least one sample")
-    require(1 <= manifest.steps <= 1 << 40, "a run has at least one step")
+    require(1 <= manifest.steps <= MAX_STEPS, f"a run has 1 to {MAX_STEPS} steps")
     require(manifest.commit_every >= 1 and manifest.checkpoint_every >= 1, "intervals are at least 1")
     require(manifest.checkpoint_every % manifest.commit_every == 0, "a checkpoint is at a committed step")
     require(manifest.probe_samples <= MAX_PROBE, f"a probe batch holds at most {MAX_PROBE} samples")

@@ -18,8 +18,9 @@ from protocol.keys import SigningKey
 from protocol.notes import parse_checkpoint, parse_note, sign_note
 from protocol.places import PLACE_BYTES, Places
 from protocol.randomness import check_nonce, session_seed
-from protocol.required import draw_count
+from protocol.required import draws_asked
 from protocol.session import Challenge, challenges, needed_pieces, segment
+from protocol.soundness import MAX_DRAWS
 from protocol.statetree import Table, ranges
 
 
@@ -119,7 +120,7 @@ class ProverSession:
             raise ProtocolError("session", "this session is already bound")
         if hello.version != PROTOCOL_VERSION:
             raise ProtocolError("session", f"this prover speaks {PROTOCOL_VERSION}")
-        draw_count(hello.policy, max(1, self.archive.audit.steps))  # refuses a policy that means nothing
+        draws_asked(hello.policy, max(1, self.archive.audit.steps))  # refuses a policy that means nothing
         self._hello = hello
         statement = None
         if self._key is not None:
@@ -142,7 +143,7 @@ class ProverSession:
             return m.pack(m.Done())  # the reply to the first one was lost on its way: the same again changes nothing
         if self._hello is None or self._reveal is not None:
             raise ProtocolError("session", "the nonce was revealed before")
-        if request.draws > self.archive.audit.steps:
+        if request.draws > min(self.archive.audit.steps, MAX_DRAWS):
             raise ProtocolError("session", f"{request.draws} draws of {self.archive.audit.steps} steps")
         nonce, commitment = bytes.fromhex(request.nonce), bytes.fromhex(self._hello.commitment)
         check_nonce(nonce, commitment)

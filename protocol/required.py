@@ -14,7 +14,9 @@ import msgspec
 
 from protocol import soundness
 from protocol.encoding import Count, Struct
+from protocol.errors import ProtocolError, UsageError
 from protocol.messages import Policy
+from protocol.soundness import MAX_DRAWS
 
 Outcome = Literal["reproduced", "diverged", "incomplete"]
 Text = Annotated[str, msgspec.Meta(max_length=4096)]
@@ -62,14 +64,32 @@ class ChallengeResult(Struct, frozen=True):
 
 
 def draw_count(policy: Policy, steps: int) -> int:
-    """Uniform draws that a policy asks of a run of `steps` steps."""
+    """Uniform draws that a policy asks of a run of `steps` steps: at most `MAX_DRAWS`.
+
+    Raises:
+        UsageError: `not-a-fraction`, `impossible-count`, also for a policy that asks for more in one session.
+    """
+    soundness.fraction(policy.confidence)
+    soundness.fraction(policy.bad_fraction)
+    if policy.draws > MAX_DRAWS:
+        raise UsageError("impossible-count", f"{policy.draws} draws; one session makes at most {MAX_DRAWS}")
     if steps == 0:
         return 0
-    return (
-        min(steps, policy.draws)
-        if policy.draws
-        else soundness.draws_needed(steps, policy.bad_fraction, policy.confidence)
-    )
+    if policy.draws:
+        return min(steps, policy.draws)
+    return soundness.draws_needed(steps, policy.bad_fraction, policy.confidence, most=MAX_DRAWS)
+
+
+def draws_asked(policy: Policy, steps: int) -> int:
+    """`draw_count` of a policy that somebody else wrote.
+
+    Raises:
+        ProtocolError: `policy`.
+    """
+    try:
+        return draw_count(policy, steps)
+    except UsageError as error:
+        raise ProtocolError("policy", str(error)) from None
 
 
 def assess(

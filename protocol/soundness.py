@@ -17,6 +17,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
+from typing import NamedTuple
 
 from protocol.errors import UsageError
 
@@ -24,7 +26,9 @@ Exact = Fraction | Decimal | int | str
 """A number between 0 and 1, spelled exactly: `"0.01"`, `"1%"`, `"1/100"`, `"1e-2"`, Fraction(1, 100)."""
 
 MAX_STEPS = 10**9
-"""No run is longer, and up to here the exact integers stay affordable whatever a stranger's policy asks for."""
+"""No run is longer."""
+MAX_DRAWS = 1 << 14
+"""No session draws more: so far the exact integers stay affordable, whatever a stranger's policy asks for."""
 MAX_GRINDING_BITS = 256
 # Digits are capped because the text can come from a stranger's policy: "1e-999999999" has a gigabit denominator.
 _NUMBER = re.compile(r"([0-9]{1,40}(?:\.[0-9]{1,40})?(?:[eE][-+]?[0-9]{1,2})?)(%?)|([0-9]{1,40}/[0-9]{1,40})", re.ASCII)
@@ -70,17 +74,64 @@ def bad_steps(steps: int, bad_fraction: Exact) -> int:
     return max(1, math.ceil(fraction(bad_fraction) * steps))
 
 
-def miss_probability(steps: int, bad: int, draws: int) -> Fraction:
-    """The probability that `draws` draws without replacement contain none of the bad steps (hypergeometric, exact).
+class Miss(NamedTuple):
+    """The probability that draws miss every bad step, as two integers that are not reduced.
+
+    With ten thousand draws they have half a million bits: to reduce them takes longer than all else.
+    """
+
+    numerator: int
+    denominator: int
+
+    @property
+    def detection(self) -> Fraction:
+        """The probability of the contrary, in lowest terms."""
+        return 1 - Fraction(self.numerator, self.denominator)
+
+    def reaches(self, confidence: Fraction) -> bool:
+        """Whether the detection is at least this."""
+        caught = self.denominator - self.numerator
+        return caught * confidence.denominator >= confidence.numerator * self.denominator
+
+    def detection_down(self, places: int) -> str:
+        """The detection in decimal, rounded down."""
+        return _decimal(self.denominator - self.numerator, self.denominator, places)
+
+
+NEVER = Miss(1, 1)
+"""What no draws are worth: everything is missed."""
+
+
+def miss(steps: int, bad: int, draws: int, *more: int) -> Miss:
+    """The probability that none of several sessions over one head draws a bad step (hypergeometric, exact).
+
+    Args:
+        steps: of the run.
+        bad: bad steps among them.
+        draws: of the first session, without replacement.
+        more: draws of further sessions, with independent nonces.
 
     Raises:
         UsageError: `impossible-count`, unless 0 <= bad, draws <= steps.
     """
     _check_steps(steps)
     _check_part("bad", bad, steps)
-    _check_part("draws", draws, steps)
-    few, many = sorted((bad, draws))  # bad and draws can be exchanged: C(n-b, d) / C(n, d) = C(n-d, b) / C(n, b)
-    return Fraction(math.comb(steps - many, few), math.comb(steps, few))
+    numerator = denominator = 1
+    for count in (draws, *more):
+        _check_part("draws", count, steps)
+        few, many = sorted((bad, count))  # the two can be exchanged: C(n-b, d) / C(n, d) = C(n-d, b) / C(n, b)
+        numerator *= math.perm(steps - many, few)
+        denominator *= math.perm(steps, few)
+    return Miss(numerator, denominator)
+
+
+def miss_probability(steps: int, bad: int, draws: int) -> Fraction:
+    """The probability that `draws` draws without replacement contain none of the bad steps, in lowest terms.
+
+    Raises:
+        UsageError: `impossible-count`, unless 0 <= bad, draws <= steps.
+    """
+    return Fraction(*miss(steps, bad, draws))
 
 
 def detection_probability(steps: int, bad: int, draws: int) -> Fraction:
@@ -106,10 +157,7 @@ def combined_detection(steps: int, bad: int, draws: Sequence[int]) -> Fraction:
     Raises:
         UsageError: `impossible-count`.
     """
-    missed = Fraction(1)
-    for count in draws:
-        missed *= miss_probability(steps, bad, count)
-    return 1 - missed
+    return miss(steps, bad, *draws).detection if draws else Fraction(0)
 
 
 def grinding_detection(steps: int, bad: int, draws: int, grinding_bits: int) -> Fraction:
@@ -124,18 +172,29 @@ def grinding_detection(steps: int, bad: int, draws: int, grinding_bits: int) -> 
     return max(Fraction(0), 1 - (1 << grinding_bits) * miss_probability(steps, bad, draws))
 
 
-def draws_needed(steps: int, bad_fraction: Exact, confidence: Exact) -> int:
+def draws_needed(steps: int, bad_fraction: Exact, confidence: Exact, *, most: int | None = None) -> int:
     """The least number of draws that finds a run of which `bad_fraction` is bad with at least this confidence.
 
     Args:
         steps: steps of the run.
         bad_fraction: see `bad_steps`.
         confidence: probability of rejection; 1 means certainly, which takes all steps but `bad_steps` - 1.
+        most: more than so many are not counted: for the policies of strangers, because counting takes time.
 
     Raises:
-        UsageError: `impossible-count` or `not-a-fraction`.
+        UsageError: `impossible-count`, also where more than `most` are needed; `not-a-fraction`.
     """
-    return grinding_draws_needed(steps, bad_fraction, confidence, 0)
+    bad = bad_steps(steps, bad_fraction)
+    tail = 1 - fraction(confidence)
+    if most is None or most >= steps - bad + 1:
+        return _least_count(steps, bad, tail)
+    if tail == 0 or not _enough(steps, bad, tail, most):
+        raise UsageError(
+            "impossible-count",
+            f"more than {most} draws of {steps} steps are needed",
+            next_action="ask for less confidence, or name a number of draws: sessions over one head add up",
+        )
+    return _least_count(steps, bad, tail, most)
 
 
 def grinding_draws_needed(steps: int, bad_fraction: Exact, confidence: Exact, grinding_bits: int) -> int:
@@ -274,7 +333,11 @@ def decimal_down(value: Fraction, places: int) -> str:
     """
     if value < 0 or places < 0:
         raise UsageError("impossible-count", f"cannot print {value} with {places} decimals")
-    whole, rest = divmod(math.floor(value * 10**places), 10**places)
+    return _decimal(value.numerator, value.denominator, places)
+
+
+def _decimal(numerator: int, denominator: int, places: int) -> str:
+    whole, rest = divmod(numerator * 10**places // denominator, 10**places)
     return f"{whole}.{rest:0{places}d}" if places else str(whole)
 
 
@@ -285,18 +348,24 @@ def _percent(value: Fraction) -> str:
     return str(value)
 
 
-def _least_count(steps: int, other: int, tail: Fraction) -> int:
-    """The least count with miss_probability(steps, other, count) <= tail; `other` >= 1, so steps - other + 1 is one."""
-    sure = steps - other + 1
+def _enough(steps: int, other: int, tail: Fraction, count: int) -> bool:
+    """Whether so many draws miss with at most this probability, compared without ever reducing a huge fraction."""
+    missed = miss(steps, other, count)
+    return missed.numerator * tail.denominator <= tail.numerator * missed.denominator
+
+
+def _least_count(steps: int, other: int, tail: Fraction, sure: int | None = None) -> int:
+    """The least count with miss_probability(steps, other, count) <= tail.
+
+    `sure` is one that is enough; `other` >= 1, so steps - other + 1 is one.
+    """
     if tail >= 1:
         return 0
     if tail == 0:
-        return sure
-
-    def enough(count: int) -> bool:
-        few, many = sorted((other, count))
-        # miss = perm(steps - many, few) / perm(steps, few), compared without ever reducing a huge fraction.
-        return math.perm(steps - many, few) * tail.denominator <= tail.numerator * math.perm(steps, few)
+        return steps - other + 1
+    if sure is None:
+        sure = steps - other + 1
+    enough = partial(_enough, steps, other, tail)
 
     # Floats only choose where to look; both neighbours of the answer are then tested in integers.
     log_tail = math.log(tail.numerator) - math.log(tail.denominator)

@@ -56,7 +56,7 @@ def hold_to_run(evidence: Evidence, path: Path) -> None:
         raise VerificationError(
             "certificate", "the certificate does not list the mandatory challenges that the log owes"
         )
-    if audit.state_root(audit.steps).hex() != predicate.final_state_root:
+    if checks.final_root(audit).hex() != predicate.final_state_root:
         raise VerificationError("certificate", "the certificate names another final state than the log")
 
 

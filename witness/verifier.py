@@ -99,6 +99,7 @@ class Verification:
 
         Raises:
             WitnessError: before there is a run to certify anything about: no binding, no readable manifest.
+        UsageError: `not-a-fraction`, `impossible-count`: a policy that a run of this length cannot be held to.
         """
         self.session = VerifierSession(self.policy, self.nonce, held=self.options.held)
         ask = Ask(self.transport, self.policy.answer_seconds, self.clock, self.listener.waiting)
@@ -124,6 +125,7 @@ class Verification:
         # 2. every gradient-free check that needs no program, on every step
         if not self._read_log(ask, manifest, records):
             return
+        draw_count(self.policy, self._audit().steps)  # our own policy may ask for too much: nobody else's fault
         try:
             self._check_ledgers(ask, manifest)
             # 3. consent
@@ -291,8 +293,8 @@ class Verification:
         ]
         missing, failures = assess(audit.steps, drawn, owed, present, self.results)
         root = bytes(32)
-        if audit.steps and self.checked.get("state-roots", NOT_RUN).outcome == "reproduced":
-            root = audit.state_root(audit.steps) if manifest.commits(audit.steps) else bytes(32)
+        if self.checked.get("state-roots", NOT_RUN).outcome == "reproduced":
+            root = checks.final_root(audit)
         predicate = Predicate(
             run=manifest.run_id.hex(),
             trainer=manifest.key,

@@ -13,7 +13,7 @@ from protocol.errors import VerificationError
 from protocol.messages import Policy
 from protocol.session import segment
 from witness import record
-from witness.holding import audit_run
+from witness.holding import audit_run, hold_to_run
 from witness.keys import generate
 from witness.programs.mlp import MLP, MLPConfig
 from witness.prover import RunArchive, local_transport
@@ -68,3 +68,23 @@ def test_an_audit_without_its_corpus_does_not_finish(run: Path) -> None:
     head = parse_checkpoint(parse_note(RunDir.open(run).latest_head()).text.encode())
     with pytest.raises(VerificationError, match="without its corpus"):
         audit.finish(head)
+
+
+@pytest.mark.parametrize("steps", [0, 6])
+def test_a_run_that_stopped_between_committed_states_is_held_to_its_certificate(steps: int, tmp_path: Path) -> None:
+    """No root is committed there: the certificate says so with zeros, and the log must not be asked for one."""
+    with record(
+        tmp_path / "run", MLP(MLPConfig(steps=10, hidden=32)), steps=10, batch_size=16, commit_every=4
+    ) as recording:
+        for batch in recording:
+            if recording.step_number == steps:
+                break
+            recording.step(batch)
+    with RunArchive(RunDir.open(tmp_path / "run"), block=True) as archive:
+        transport = local_transport(archive, secrets.token_bytes(16))
+        policy = Policy("0.9", "0.2", draws=2)
+        certificate = Verification(transport, policy, generate("v"), secrets.token_bytes(32), Options(held=True)).run()
+    evidence = open_certificate(certificate)
+    assert evidence.verdict == ("reproduced" if steps else "incomplete"), evidence.predicate.notes
+    assert (evidence.predicate.steps, evidence.predicate.final_state_root) == (steps, "00" * 32)
+    hold_to_run(evidence, tmp_path / "run")

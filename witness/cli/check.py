@@ -8,7 +8,6 @@ from typing import Any
 
 import click
 
-from protocol import soundness
 from protocol.certificate import MAX_CERTIFICATE, Evidence, Sum, add, facts, open_certificate
 from protocol.errors import EXIT_DIVERGED, EXIT_INCOMPLETE, EXIT_REPRODUCED, ProtocolError, UsageError
 from protocol.keys import parse_vkey
@@ -83,7 +82,7 @@ def _document(
             "verdict": total.verdict,
             "sessions": total.sessions,
             "draws": list(total.draws),
-            "detection": soundness.decimal_down(total.detection, 6),
+            "detection": total.miss.detection_down(6),
             "bad_fraction": total.bad_fraction,
             "confidence": total.confidence,
         },
@@ -104,7 +103,7 @@ def _show(
         click.echo(
             f"{draws} draws: a run with at least {total.bad_fraction} of its steps bad would have been rejected "
             "with probability "
-            f"{soundness.decimal_down(total.detection, 4)}"
+            f"{total.miss.detection_down(4)}"
         )
     if run is not None:
         click.echo(f"the log in {run} is the one that was certified")

@@ -157,10 +157,9 @@ def _keep(out: Path, certificate: bytes) -> None:
 
 
 def _check(policy: Any) -> None:
-    from protocol import soundness
+    from protocol.required import draw_count
 
-    soundness.fraction(policy.confidence)
-    soundness.bad_steps(1, policy.bad_fraction)
+    draw_count(policy, 1)
 
 
 def _read(path: Path) -> bytes:
