@@ -27,7 +27,7 @@ from typing import Any
 VERSION, TOP, ZERO, unhex = "training-witness/v1", (1 << 53) - 1, bytes(32), bytes.fromhex
 CANNOT_TELL, HARMLESS = {"head-beyond", "ledger-too-long", "incomplete"}, {"", "unknown-file", "leftover"}
 USAGE = {"empty-corpus", "file-unreadable", "impossible-count", "key-collision", "not-a-fraction", "other-head", "run-missing",
-         "schedule", "seed-input", "usage"}
+         "schedule", "seed-input", "threshold", "usage"}
 class Failure(Exception):  # its one argument is a code of errors.md
     code = property(lambda self: self.args[0])
 def need(holds: Any, code: str) -> None:
@@ -164,6 +164,7 @@ def read_envelope(data: bytes, cap: int) -> dict[str, Any]:  # envelope 3, steps
              and not any(it[1] for it in ESCAPE.finditer(data.decode())), "envelope-malformed")
     return value
 def open_envelope(data: bytes, keys: Any, cap: int, threshold: int, kind: str) -> tuple[bytes, set[bytes]]:  # envelope 3
+    need(1 <= threshold <= len({key.raw for key in keys}), "threshold")
     value = read_envelope(data, cap)
     need(value["payloadType"] == kind, "payload-type")
     strings = [value["payload"], *(it["sig"] for it in value["signatures"])]
@@ -174,7 +175,7 @@ def open_envelope(data: bytes, keys: Any, cap: int, threshold: int, kind: str) -
     return payload, signers
 def open_statement(data: bytes, keys: Any, kind: Kind) -> dict[str, Any]:  # certificate 4 and data-audit 3, steps 1 and 2
     payload = base64_of(read_envelope(data, kind.cap)["payload"], "envelope-malformed", lenient=True)
-    shape = dict(_type=TEXT, predicate=kind.shape, predicateType=TEXT, subject=[dict(digest=dict(sha256=TEXT), name=TEXT)])
+    shape = dict(_type=TEXT, predicate=kind.shape, predicateType=TEXT, subject=[dict(digest=mapped(TEXT, TEXT), name=TEXT)])
     value = decode(payload, kind.cap, shape)
     found = value.pop("predicate")
     named = read_vkey(found[kind.signer])
@@ -290,7 +291,7 @@ TENSORS = dict(BOOL="bool", U8="uint8", I8="int8", F8_E4M3="float8_e4m3fn", F8_E
                F64="float64", C64="complex64")  # run-directory 4
 WIDTHS = dict(zip([*TENSORS.values(), "complex128", "json"], [1] * 5 + [2] * 4 + [4] * 3 + [8] * 4 + [16, 1], strict=True))
 ENTRIES = [dict(aliases=[TEXT], dtype="|".join(WIDTHS), name=TEXT, shape=[COUNT, 0, 16])]
-Pieces = dict[str, int]
+Pieces, PIECES = dict[str, int], dict(shards=range(1, (1 << 20) + 1), size=tuple(1 << i for i in range(12, 21)))
 def size_of(entry: Any) -> int: return math.prod(entry["shape"]) * WIDTHS[entry["dtype"]]  # state-root 2
 def shards(entry: Any, pieces: Pieces) -> list[range]:  # state-root 3: where the pieces of each shard begin
     total, first = size_of(entry), (entry["shape"] or [1])[0]
@@ -430,15 +431,21 @@ def miss(n: int, b: int, k: int) -> tuple[int, int]:  # soundness 2; over and un
     need(1 <= n <= 10**9 and 0 <= b <= n and 0 <= k <= n, "impossible-count")
     return math.perm(n - max(b, k), min(b, k)), math.perm(n, min(b, k))  # C(n-b, k)/C(n, k) = C(n-k, b)/C(n, b)
 def bad_steps(n: int, share: Fraction) -> int: return max(1, math.ceil(share * n))  # soundness 4
-def draws_needed(n: int, share: str, confidence: str, tries: int = 0) -> int:  # soundness 4, 5: against 2^tries seeds
-    b, allowed = bad_steps(n, fraction(share)), (1 - fraction(confidence)) / 2**tries
+def draws_needed(n: int, share: Fraction, confidence: Fraction, tries: int = 0, most: int = TOP) -> int:  # soundness 4, 5
     need(1 <= n <= 10**9, "impossible-count")
+    b, allowed = bad_steps(n, share), (1 - confidence) / 2**tries
     def enough(k: int) -> bool:
         over, under = miss(n, b, k)
         return over * allowed.denominator <= allowed.numerator * under
-    return bisect_left(range(n - b + 1), True, key=enough)
+    return bisect_left(range(min(n - b + 1, most + 1)), True, key=enough)
 def draws_owed(policy: dict[str, Any], n: int) -> int:  # soundness 4
-    return min(n, policy["draws"]) if not n or policy["draws"] else draws_needed(n, policy["bad_fraction"], policy["confidence"])
+    try: numbers = fraction(policy["bad_fraction"]), fraction(policy["confidence"])
+    except Failure as failure: raise Failure("policy") from failure
+    need(policy["draws"] <= 1 << 14, "policy")
+    if not n or policy["draws"]: return min(n, policy["draws"])
+    found = draws_needed(n, *numbers, most=1 << 14)
+    need(found <= 1 << 14, "policy")
+    return found
 
 # -- manifest and log ---------------------------------------------------------------------------------------
 LINES = mapped("[A-Za-z0-9_.]{1,64}", (True, False, INTEGER, None, WORD), 128)
@@ -451,24 +458,26 @@ OPERATOR = "aten[.][a-z_][a-z0-9_]{0,79}[.][A-Za-z_][A-Za-z0-9_]{0,63}"
 SPEC = dict(arguments=[ARGUMENT, 0, 64], keywords=mapped("[a-z_][a-z0-9_]{0,63}", ARGUMENT, 64), operator=OPERATOR)
 MANIFEST = dict(
     batch_size=COUNT, checkpoint_every=COUNT, commit_every=COUNT, corpus=CORPUS, init="build", key=TEXT, ledgers=[is_claim],
-    operations=dict(operations=[dict(digest=HEX, spec=SPEC), 0, 512], unprobed=[dict(operation=TEXT, reason=TEXT), 0, 512]),
-    package=TEXT, pieces=dict(shards=range(1, (1 << 20) + 1), size=tuple(1 << i for i in range(12, 21))), probe_samples=COUNT,
+    operations=dict(operations=[dict(digest=HEX, spec=SPEC), 0, 512], unprobed=[dict(operation=WORD, reason=WORD), 0, 512]),
+    package=TEXT, pieces=PIECES, probe_samples=COUNT,
     profile=(NATIVE, EXACT), ranks=COUNT, reduction="none", steps=COUNT, type="manifest", version=TEXT,
-    program=dict(arguments=[ANY, 2, 2], entry=TEXT, files=[dict(digest=HEX, length=COUNT, path=TEXT)], kind="reference|files"),
+    program=dict(arguments=ANY, entry=TEXT, files=[dict(digest=HEX, length=COUNT, path=TEXT)], kind="reference|files"),
     seed=dict(source="own|registered", value=HEX))
-PRINT = dict(gradient_norm=FLOAT, loss=FLOAT, probe=(HEX, None), update_norms=[FLOAT])
-ENTRY = (dict(state_root=HEX, type="init"), dict(state_root=HEX, step=COUNT, type="checkpoint"),
-         dict(checkpoint=COUNT, step=COUNT, type="resume"), dict(note=".{0,256}", step=COUNT, type="fault"),
-         dict(batch=HEX, fingerprint=PRINT, records=HEX, state_root=(HEX, None), step=COUNT, type="step",
-              hyperparameters=mapped("[ -~]{1,128}", (None, True, False, INTEGER, TEXT))),
-         dict(released=HEX, state_root=HEX, steps=COUNT, type="final"))
+def entry(digest: str, number: str) -> tuple[dict[str, Any], ...]:  # log 2; step-record 2, 4
+    marks = dict(gradient_norm=number, loss=number, probe=(digest, None), update_norms=[number])
+    return (dict(state_root=HEX, type="init"), dict(state_root=HEX, step=COUNT, type="checkpoint"),
+            dict(checkpoint=COUNT, step=COUNT, type="resume"), dict(note=".{0,256}", step=COUNT, type="fault"),
+            dict(batch=digest, fingerprint=marks, records=digest, state_root=(digest, None), step=COUNT, type="step",
+                 hyperparameters=mapped("[ -~]{1,128}", (None, True, False, INTEGER, TEXT))),
+            dict(released=HEX, state_root=HEX, steps=COUNT, type="final"))
+ENTRY = entry(HEX, FLOAT)
 def check_manifest(m: dict[str, Any]) -> None:  # manifest 4, steps 2 to 4
     need(m["version"] == VERSION, "manifest")
     read_vkey(m["key"])
     files, tiers, (module, _, name) = m["program"]["files"], [it["tier"] for it in m["ledgers"]], m["program"]["entry"].partition(":")
     paths, every = [it["path"] for it in files], max(1, m["commit_every"])
     good = all(part.isidentifier() for part in (*module.split("."), *name.split("."))) and m["ranks"] == 1
-    good = good and m["batch_size"] > 0 and 1 <= m["steps"] <= 1 << 40 and m["probe_samples"] <= 1 << 12
+    good = good and m["batch_size"] > 0 and 1 <= m["steps"] <= 10**9 and m["probe_samples"] <= 1 << 12
     good = good and m["commit_every"] > 0 and m["checkpoint_every"] > 0 and m["checkpoint_every"] % every == 0
     good = good and all(a < b for a, b in (*pairwise(tiers), *pairwise(paths))) and len(tiers) <= 16 and 1 <= len(paths) <= 512
     good = good and all(it["documents"] == m["corpus"]["documents"] for it in m["ledgers"])
@@ -543,10 +552,10 @@ WORDS = "91fd1bd0fd725f4a24ef8f897579d3c0576f16875349430e698834ecf082be49"  # ce
 RANK, HEAD, PROSE = ["reproduced", "incomplete", "diverged"], ".{0,65536}", ".{0,4096}"
 RESULT = dict(code=".{0,64}", evidence=mapped(TEXT, ANY), message=PROSE, outcome="|".join(RANK))
 POLICY = dict(answer_seconds=range(1, (1 << 20) + 1), bad_fraction=".{0,64}", confidence=".{0,64}", draws=COUNT, outliers=range(1025))
-ASKED = dict(absent=COUNT, asked=COUNT, included=[dict(documents=[COUNT], name=PROSE, tier=PROSE)], name=PROSE)
+ASKED = dict(absent=COUNT, asked=COUNT, included=[dict(documents=[COUNT], name=PROSE, tier=TEXT)], name=PROSE)
 CERTIFICATE = Kind(1 << 26, dict(
-    challenges=[dict(order=(COUNT, None), reason=TEXT, result=RESULT, step=COUNT)], checks=[dict(name=PROSE, result=RESULT)],
-    claims=[PROSE], commitment=HEX, data=dict(checked=COUNT, documents=COUNT, exclusion=(None, ASKED), tiers=[PROSE]), draws=COUNT,
+    challenges=[dict(order=(INTEGER, None), reason=TEXT, result=RESULT, step=COUNT)], checks=[dict(name=TEXT, result=RESULT)],
+    claims=[PROSE], commitment=HEX, data=dict(checked=COUNT, documents=COUNT, exclusion=(None, ASKED), tiers=[TEXT]), draws=COUNT,
     final_state_root=HEX, head=HEAD, mandatory=[lambda it: fits([ANY, 2, 2], it) and fits(COUNT, it[0]) and fits(TEXT, it[1])],
     nonce=HEX, not_claimed=[PROSE], notes=[PROSE], package=TEXT, policy=POLICY, profile=TEXT, promised=COUNT, run=HEX,
     seed_source=TEXT, session="[0-9a-f]{32}", statement=(HEAD, None), steps=COUNT, trainer=TEXT, verdict="|".join(RANK),
@@ -554,8 +563,8 @@ CERTIFICATE = Kind(1 << 26, dict(
     "certificate-malformed", "certificate")
 AUDIT = Kind(1 << 18, dict(
     auditor=TEXT, corpus=HEX, documents=COUNT, findings=[PROSE, 0, 64], head=HEAD, ledgers=[is_claim, 0, 16], length=COUNT,
-    package=TEXT, run=HEX, time=COUNT, trainer=TEXT, verdict=TEXT, version=TEXT), "auditor",
-    "urn:training-witness:data-audit:v1", "corpus", "data of training run ", "data-audit", "data-audit")
+    package=TEXT, run=HEX, time=COUNT, trainer=TEXT, verdict="complete|differs", version=TEXT), "auditor",
+    "urn:training-witness:data-audit:v1", "corpus", "data of training run ", "data-audit-malformed", "data-audit")
 def check_certificate(data: bytes, keys: Any = ()) -> SimpleNamespace:  # certificate 4, 5
     p = open_statement(data, keys, CERTIFICATE)
     trainer, n, policy, worst = read_vkey(p["trainer"]), p["steps"], canonical(p["policy"]), {}
@@ -565,9 +574,10 @@ def check_certificate(data: bytes, keys: Any = ()) -> SimpleNamespace:  # certif
     need(p["statement"] is None or open_note(p["statement"].encode(), [trainer])[0] == due, "statement")
     session, commitment, nonce = (unhex(p[name]) for name in ("session", "commitment", "nonce"))
     seed = session_seed(session, policy, commitment, head.body, nonce)
+    need(p["promised"] <= 10**9, "certificate-malformed")
     need(n <= min(p["promised"], head.size), "certificate")
     owed = draws_owed(p["policy"], n)
-    need(p["draws"] <= n, "certificate")
+    need(p["draws"] <= min(n, 1 << 14), "certificate")
     drawn = {number + 1: place for place, number in enumerate(draw(seed, p["draws"], n))}
     mandatory = [step for step, _ in p["mandatory"]]
     need(all(it["order"] == drawn.get(it["step"]) for it in p["challenges"]), "certificate")
@@ -609,12 +619,12 @@ def is_audit(data: bytes) -> bool:  # data-audit 3
     return AUDIT.type.encode() in payload[:4096] + b"\0" + payload[-4096:]
 
 # -- answers ------------------------------------------------------------------------------------------------
-LOGGED, LISTED = dict(entry=ENTRY, index=COUNT, proof=PATH), dict(leaf="[0-9a-f]{192}", proof=PATH)
+LOGGED, LISTED = dict(entry=entry(".{64}", ".{12,20}"), index=COUNT, proof=PATH), dict(leaf="[0-9a-f]{192}", proof=PATH)
 BYTES, HELD, OUTCOME = "([0-9a-f]{2}){1,8259}", ("([0-9a-f]{2}){1,16777232}", None), "included|possible|absent"
 OPENED = dict(document=LISTED, pieces=[dict(data="([0-9a-f]{2}){0,4096}", proof=PATH), 1, 64], start=COUNT)
-REPLY = (dict(digest=HEX, documents=[LISTED, 0, 1000], occurrences=HELD, proof=BYTES, question="digest", result=OUTCOME, tier=TEXT),
+REPLY = (dict(digest=HEX, documents=[LISTED, 0, 1000], occurrences=HELD, proof=BYTES, question="digest", result=OUTCOME, tier=TIER),
          dict(digest=HEX, grams=[dict(digest=HEX, position=COUNT), 1, 1 << 16], length=range(1, (1 << 19) + 1), result=OUTCOME,
-              opened=(None, OPENED), question="span", tier=TEXT, shown=[dict(gram=COUNT, occurrences=HELD, proof=BYTES), 1, 64]))
+              opened=(None, OPENED), question="span", tier=TIER, shown=[dict(gram=COUNT, occurrences=HELD, proof=BYTES), 1, 64]))
 ANSWER = dict(evidence=[TEXT, 0, 16], head=HEAD, manifest=MANIFEST, manifest_proof=PATH, records=[LOGGED, 0, 1 << 14],
               replies=[REPLY, 1, 1 << 20], tail=[LOGGED, 0, 64], version=TEXT)
 class Answer:
@@ -627,7 +637,7 @@ class Answer:
         key, run = read_vkey(m["key"]), tagged("run", canonical(m)).hex()
         self.head, self.corpus, self.ledgers = open_head(head, [key], origin_of(run)), m["corpus"], {it["tier"]: it for it in m["ledgers"]}
         need(open_head(a["head"].encode(), [key], origin_of(run)) == self.head, "answer")
-        self.under(dict(entry=m, index=0, proof=a["manifest_proof"]), 1 << 22)
+        inclusion(leaf_hash(canonical(m)), 0, self.head.size, [*map(unhex, a["manifest_proof"])], self.head.root)
         size = self.head.size
         places = list(range(size - len(tail), size))
         need([it["index"] for it in tail] == places and (tail or size == 1), "answer-malformed")
@@ -636,10 +646,10 @@ class Answer:
         last = tail[0]["entry"] if tail else {}
         self.steps = last.get("steps", last.get("step", 0))
         need(self.steps <= min(m["steps"], max(0, size - 2)), "answer")
-        good = all(x < y for x, y in pairwise([0, *(it["index"] for it in records)]))
-        good = good and all(it["entry"]["type"] == "step" and 1 <= it["entry"]["step"] <= self.steps for it in records)
-        need(good, "answer-malformed")
-        for it in records: self.under(it)
+        for last, it in pairwise([dict(index=0), *records]):
+            good = it["entry"]["type"] == "step" and last["index"] < it["index"] and 1 <= it["entry"]["step"] <= self.steps
+            need(good, "answer-malformed")
+            self.under(it)
         need(len({it["entry"]["step"] for it in records}) == len(records), "answer")
         self.audits, self.spots = [], []
         due = run, m["key"], "complete", self.corpus["root"], self.corpus["documents"], m["ledgers"]
@@ -653,9 +663,9 @@ class Answer:
                 found = self.spots[-1]
                 need((found.p["trainer"], found.head) == (m["key"], self.head) and found.verdict != RANK[2], "completeness")
         self.replies = [self.reply(it) for it in a["replies"]]
-    def under(self, it: dict[str, Any], cap: int = 1 << 16) -> None:
+    def under(self, it: dict[str, Any]) -> None:
         data = canonical(it["entry"])
-        need(len(data) <= cap, "too-large")
+        decode(data, 1 << 16, ENTRY)
         inclusion(leaf_hash(data), it["index"], self.head.size, [*map(unhex, it["proof"])], self.head.root)
     def asked(self, tier: str, digest: str, it: dict[str, Any]) -> list[int]:  # the documents that hold a digest; answer 4
         claim, proof, key = self.ledgers[tier], read_proof(unhex(it["proof"])), ledger_key(tier, unhex(digest))
@@ -677,7 +687,7 @@ class Answer:
             if c.worst.get("ledgers") == 0 and tier in c.p["data"]["tiers"]:
                 replayed |= {step for step, rank in c.worst.items() if type(step) is int and step and not rank}
         level = "fully audited" if self.audits else "spot-checked" if replayed else "root-consistent"
-        return dict(tier=tier, result=it["result"], completeness=level, replayed=len(replayed), documents=found)
+        return dict(tier=tier, result=it["result"], completeness=level, documents=found)
     def digest(self, it: dict[str, Any], tier: str) -> list[int]:  # answer 4
         read_proof(unhex(it["proof"]))
         need((it["result"] == "absent") == (it["occurrences"] is None) and it["result"] != "possible", "answer-malformed")
@@ -803,27 +813,29 @@ def added(all_data: list[bytes], vkeys: Any) -> list[Any]:
     verdict, missed = add_up([check_certificate(data, keys_of(vkeys)) for data in all_data])
     return [verdict, detection(missed)]
 def logged(entries: list[bytes], leaves: bytes, notes: list[bytes], outliers: int) -> list[Any]:
-    m = read_manifest(entries[0]) if entries else {}
+    m = read_manifest(entries[0])
     heads = [open_head(it, keys_of([m["key"]]), origin_of(tagged("run", entries[0]).hex())) for it in notes]
-    log = Log(entries, leaves, heads)
+    log = Log(entries, leaves, heads, heads[-1])
     return [log.run, len(log.prints), log.mandatory(outliers)]
+def typed(value: Any, shape: Any) -> Any: return decode(canonical(value), 1 << 28, shape)
 CALLS: dict[str, Any] = {
     "decode": lambda data, cap: decode(data, cap, ANY), "tagged-hash": lambda domain, parts: tagged(domain, *parts),
     "real": lambda spelt: struct.pack(">d", real(spelt)),
     "vkey": read_vkey, "signature": lambda key, sig, msg: (point_of(key), need(verifies(key, sig, msg), "bad-signature"))[1],
-    "note": lambda data, vkeys: [(text, [(key.name, time) for key, time in signers]) for text, signers in [open_note(data, keys_of(vkeys))]],
+    "note": lambda data, vkeys: [(text, [key.name for key, _ in signers]) for text, signers in [open_note(data, keys_of(vkeys))]][0],
     "head": lambda data, vkeys, origin: open_head(data, keys_of(vkeys), origin),
     "envelope": lambda data, vkeys, cap, threshold, kind: open_envelope(data, keys_of(vkeys), cap, threshold, kind)[0],
     "merkle-root": lambda leaves: root_of(map(leaf_hash, leaves)), "inclusion": inclusion, "consistency": consistency,
     "ledger-proof": lambda root, key, value, proof: check_proof(root, key, value, read_proof(proof)),
-    "ledger-key": ledger_key, "ledger-value": value_of, "occurrences": read_occurrences, "places": check_places,
-    "claim": lambda data: decode(data, 1 << 20, is_claim),
-    "state-root": root_of_bytes, "table": lambda table, root, pieces: (check_table(table, root, pieces), None)[1],
-    "corpus": lambda claim, leaves: Corpus(claim, leaves).samples, "piece": lambda leaf, *given: check_piece(read_leaf(leaf), *given),
-    "records": lambda claim, leaves, step, samples: Corpus(claim, leaves).records(step, samples),
-    "spans": lambda claim, leaves, sample: Corpus(claim, leaves).spans(sample), "epoch": epoch_order, "samples": samples_of,
+    "ledger-key": ledger_key, "ledger-value": value_of, "occurrences": read_occurrences, "places": lambda data, claim: check_places(data, typed(claim, is_claim)),
+    "claim": lambda data: (decode(data, 1 << 20, is_claim), None)[1],
+    "state-root": lambda entries, data, pieces: root_of_bytes(typed(entries, ENTRIES), data, typed(pieces, PIECES)),
+    "table": lambda table, root, pieces: (check_table(table, root, typed(pieces, PIECES)), None)[1],
+    "corpus": lambda claim, leaves: Corpus(typed(claim, CORPUS), leaves).samples, "piece": lambda leaf, *given: check_piece(read_leaf(leaf), *given),
+    "records": lambda claim, leaves, step, samples: (need(all(i < Corpus(typed(claim, CORPUS), leaves).samples for i in samples), "schedule"), Corpus(typed(claim, CORPUS), leaves).records(step, samples))[1],
+    "spans": lambda claim, leaves, sample: Corpus(typed(claim, CORPUS), leaves).spans(sample), "epoch": epoch_order, "samples": samples_of,
     "probe": probe_samples, "session-seed": session_seed, "draw": draw, "segment": segment, "fraction": fraction,
-    "miss": lambda n, b, k: Fraction(*miss(n, b, k)), "draws-needed": draws_needed, "draws-owed": draws_owed,
+    "miss": lambda n, b, k: Fraction(*miss(n, b, k)), "draws-needed": lambda n, share, confidence, *tries: draws_needed(n, fraction(share), fraction(confidence), *tries), "draws-owed": draws_owed,
     "manifest": lambda data: (read_manifest(data), tagged("run", data).hex())[1], "entry": lambda data: (decode(data, 1 << 16, ENTRY), None)[1],
     "log": logged, "certificate": certified, "certificates": added,
     "audit": lambda data, vkeys: check_audit(data, keys_of(vkeys))["verdict"],
