@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from protocol.errors import UsageError
-from witness.arithmetic import mode, registry, table
+from witness.arithmetic import mode, registry, table, variants
 from witness.arithmetic.mode import activate, kind_of
 
 KINDS = {"moves", "rounds", "replaced", "integers", "composite", "refused"}
@@ -45,7 +45,8 @@ def test_what_is_listed_nowhere_is_refused_and_not_run():
         name = op._schema.name.partition("::")[2]
         if table.base(name) in listed or name in listed or name.startswith("_foreach_"):
             continue
-        if torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "CompositeImplicitAutograd"):
+        whole = variants.functional(op) or op
+        if torch._C._dispatch_has_kernel_for_dispatch_key(whole.name(), "CompositeImplicitAutograd"):
             continue
         refused += 1
         with pytest.raises(UsageError) as error:

@@ -1,7 +1,12 @@
-"""Ranges of floats: torch steps through them with fused operations whose grouping follows the vector width."""
+"""New tensors: ranges of floats, and memory that nobody has written to.
+
+torch steps through ranges with fused operations whose grouping follows the vector width. What a tensor without values
+holds is whatever was there before; here it is zeros.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -38,3 +43,42 @@ def linspace(start: Any, end: Any, steps: int, *, dtype: torch.dtype | None = No
     low = _steps(start, step, half, dtype, device)
     high = _steps(end, -step, steps - half, dtype, device).flip(0)
     return torch.cat([low, high])
+
+
+def _blank(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    def zeros(*args: Any, **kwargs: Any) -> torch.Tensor:
+        return make(*args, **kwargs).zero_()
+
+    return zeros
+
+
+for _name in ("empty", "empty_like", "empty_permuted", "empty_strided"):
+    operator(_name, halves=True)(_blank(getattr(torch, _name)))
+for _name in ("new_empty", "new_empty_strided"):
+    operator(_name, halves=True)(_blank(getattr(torch.Tensor, _name)))
+
+
+@operator("resize_", halves=True, in_place=True)
+def resize_(x: torch.Tensor, size: Any, *, memory_format: torch.memory_format | None = None) -> torch.Tensor:
+    """Another shape; memory that is added holds zeros."""
+    storage = x.untyped_storage()
+    before = storage.nbytes()
+    torch.ops.aten.resize_.default(x, size, memory_format=memory_format)
+    if storage.nbytes() > before:
+        added = torch.empty(0, dtype=torch.uint8, device=x.device)
+        added.set_(storage, before, (storage.nbytes() - before,), (1,)).zero_()
+    return x
+
+
+@operator("resize_as_", halves=True, in_place=True)
+def resize_as_(
+    x: torch.Tensor, like: torch.Tensor, *, memory_format: torch.memory_format | None = None
+) -> torch.Tensor:
+    """The shape of another tensor."""
+    return resize_(x, like.shape, memory_format=memory_format)
+
+
+@operator("_efficientzerotensor")
+def zero_tensor(size: Any, **kwargs: Any) -> torch.Tensor:
+    """Zeros that are there; torch's take no memory, and the definitions would have to ask which kind they are given."""
+    return torch.zeros(size, **kwargs)

@@ -8,6 +8,7 @@ MODULES = (
     "creation",
     "reductions",
     "placing",
+    "scattering",
     "product_operators",
     "updates",
     "randomness",

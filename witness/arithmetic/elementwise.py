@@ -13,6 +13,7 @@ import torch
 
 from protocol.errors import UsageError
 from witness.arithmetic.registry import operator
+from witness.arithmetic.scaling import power_of_two
 
 Number = int | float
 Operand = torch.Tensor | int | float
@@ -116,9 +117,52 @@ def round_(x: torch.Tensor, decimals: int = 0) -> torch.Tensor:
     return torch.round(x)
 
 
+@operator("copysign")
+def copysign(x: torch.Tensor, y: Operand) -> torch.Tensor:
+    """The magnitude of `x` with the sign of `y`; that of a NaN, which differs between devices, counts as plus."""
+    if not isinstance(y, torch.Tensor):
+        return torch.copysign(x, 0.0 if y != y else y)
+    return torch.copysign(x, y.masked_fill(y.isnan(), 0.0) if y.is_floating_point() else y)
+
+
+@operator("signbit", halves=True)
+def signbit(x: torch.Tensor) -> torch.Tensor:
+    """Whether negative, or -0; false for NaN."""
+    return torch.signbit(x) & ~x.isnan()
+
+
+@operator("frexp", halves=True)
+def frexp(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Fraction and exponent; the exponent of what is not finite, which C leaves open, is 0."""
+    fraction, exponent = torch.frexp(x)
+    return fraction, torch.where(x.isfinite(), exponent, torch.zeros_like(exponent))
+
+
+@operator("ldexp")
+def ldexp(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """`x * 2**y`: the power rounds to the precision of the result, then the product, as in torch.
+
+    Raises:
+        UsageError: `exact-refused`, for exponents that are not whole.
+    """
+    if y.is_floating_point() and bool(((y != y.trunc()) & y.isfinite()).any()):
+        raise UsageError("exact-refused", "aten.ldexp by fractions has no exact definition: use whole exponents")
+    dtype = torch.result_type(x, y)
+    dtype = dtype if dtype.is_floating_point else torch.get_default_dtype()
+    n = torch.where(y.isnan(), torch.zeros_like(y), y).clamp(-1200, 1200).to(torch.int64)
+    low = n.clamp(-1022, 1023)
+    power = power_of_two(low) * power_of_two((n - low).clamp(-1022, 1))
+    if y.is_floating_point():
+        power = power.masked_fill(y.isnan(), torch.nan)
+    return x.to(dtype) * power.to(dtype)
+
+
 @operator("_to_copy", halves=True)
 def to_copy(x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-    """A conversion. From floats to integers it saturates and NaN becomes 0: C leaves both undefined."""
+    """A conversion. From floats to integers it saturates and NaN becomes 0: C leaves both undefined.
+
+    To half precision it goes by way of float32, and so may round twice.
+    """
     dtype = kwargs.get("dtype") or x.dtype
     return torch.ops.aten._to_copy.default(_in_range(x, dtype), *args, **kwargs)  # type: ignore[no-any-return] # noqa: SLF001
 
@@ -130,6 +174,9 @@ def copy_(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False
 
 
 def _in_range(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """What is to be converted, so that the conversion is the same everywhere: to half precision by way of float32."""
+    if dtype.itemsize == 2 and dtype.is_floating_point and x.dtype.itemsize >= 4 and x.dtype != torch.float32:
+        return x.float()
     if not x.is_floating_point() or dtype.is_floating_point or dtype.is_complex or dtype == torch.bool:
         return x
     info = torch.iinfo(dtype)

@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from protocol.errors import UsageError
-from witness.arithmetic import definitions, recomputation, registry, table, truncation, variants
+from witness.arithmetic import definitions, guards, recomputation, registry, table, truncation, variants
 from witness.arithmetic.scaling import canonical_nan
 
 __all__ = ["ExactFunctions", "ExactOperators", "activate", "kind_of", "prove"]
@@ -53,22 +53,31 @@ class ExactFunctions(TorchFunctionMode):
 def _plan(op: Any) -> Callable[..., Any]:
     """What stands for one operator overload; decided once."""
     kind = kind_of(op)
-    if kind in ("moves", "rounds"):
-        return op  # type: ignore[no-any-return]
     if kind == "refused":
         return _refusal(op)
-    if kind == "composite":
-        return functools.partial(variants.taken_apart, op, ExactOperators)
-    name = op._schema.name.partition("::")[2]  # noqa: SLF001
-    if name.startswith("_foreach_"):
+    if op.namespace == "profiler":
+        return op  # type: ignore[no-any-return]
+    if op._schema.name.startswith("aten::_foreach_"):  # noqa: SLF001
         return functools.partial(variants.each, op, ExactOperators)
+    plan = _defined(op, kind)
+    return guards.apart(op, plan if kind in ("moves", "composite") else guards.real(op, plan))
+
+
+def _defined(op: Any, kind: str) -> Callable[..., Any]:
+    """The plan of an operator that has a definition, before what is checked of its operands."""
+    if kind in ("moves", "rounds"):
+        return op  # type: ignore[no-any-return]
+    if kind == "composite":
+        whole = variants.functional(op)
+        parts = functools.partial(variants.taken_apart, op if whole is None else whole, ExactOperators)
+        return parts if whole is None else variants.of(op, parts, halves=True, in_place=False)
     entry = _entry(op)
     if entry is None:  # exact on integers only
         return functools.partial(variants.integers_only, op, _refusal(op))
     plan = variants.of(
         op, registry.OPERATORS[entry], halves=entry in registry.HALVES, in_place=entry in registry.IN_PLACE
     )
-    if table.base(name) in table.INTEGER:
+    if table.base(op._schema.name.partition("::")[2]) in table.INTEGER:  # noqa: SLF001
         return functools.partial(variants.integers_first, op, plan)
     return plan
 
@@ -87,6 +96,9 @@ def kind_of(op: Any) -> str:
     name = op._schema.name.partition("::")[2]  # noqa: SLF001
     if name.startswith("_foreach_"):
         return "replaced" if _elementary(table.base(name)) else "refused"
+    whole = variants.functional(op)
+    if whole is not None:  # an operator into a given tensor is what its functional form is
+        return kind_of(whole)
     if _entry(op) is not None:
         return "replaced"
     base = table.base(name)
@@ -106,6 +118,7 @@ def _elementary(base: str) -> bool:
 
 def _entry(op: Any) -> str | None:
     """The key under which an overload's definition is entered."""
+    op = variants.functional(op) or op
     name = op._schema.name.partition("::")[2]  # noqa: SLF001
     overload = op._overloadname  # noqa: SLF001
     stem = overload.removesuffix("_out").removesuffix("out") or "default"

@@ -21,6 +21,7 @@ import torch
 
 from protocol.errors import UsageError
 from witness.arithmetic.registry import operator
+from witness.arithmetic.scattering import flat_places, latest
 
 BITS = 40
 
@@ -105,20 +106,6 @@ def index_add(
     return x + (added.movedim(0, dim) if x.dim() else added.reshape(()))
 
 
-def _flat_places(shape: torch.Size, dim: int, index: torch.Tensor) -> torch.Tensor:
-    """For an index as `scatter` takes it: the row-major place in a tensor of `shape` that each element goes to."""
-    places = torch.zeros(index.shape, dtype=torch.int64, device=index.device)
-    for d, size in enumerate(shape):
-        if d == dim % len(shape):
-            coordinate = index
-        else:
-            line = [1] * index.dim()
-            line[d] = index.shape[d]
-            coordinate = torch.arange(index.shape[d], device=index.device).reshape(line)
-        places = places * size + coordinate
-    return places
-
-
 @operator("scatter_add", "scatter.reduce", "scatter_reduce.two")
 def scatter_add(
     x: torch.Tensor,
@@ -141,23 +128,31 @@ def scatter_add(
             "exact-refused", f"scatter with reduce={reduce!r} has no exact definition: use scatter_add, amax or amin"
         )
     source = source[tuple(slice(0, s) for s in index.shape)]
-    places = _flat_places(x.shape, dim, index)
+    places = flat_places(x.shape, dim, index)
     return x + accumulate(x.numel(), places.reshape(-1), source.reshape(-1)).reshape(x.shape)
 
 
-@operator("scatter.src", "scatter.value", "scatter.value_reduce")
-def scatter(x: torch.Tensor, dim: int, index: torch.Tensor, value: Any, reduce: str | None = None, **kw: Any) -> Any:
-    """Placing without accumulation; which of two sources for one place wins is the program's to avoid."""
-    if reduce is not None:
-        source = torch.full(index.shape, value, dtype=x.dtype, device=x.device)
-        return scatter_add(x, dim, index, source, reduce)
-    return torch.scatter(x, dim, index, value, **kw)
+Indices = list[torch.Tensor | None]
+
+
+def _met_twice(x: torch.Tensor, indices: Indices) -> bool:
+    """Whether indices name one place more than once; masks never do."""
+    chosen = [(d, i) for d, i in enumerate(indices) if i is not None]
+    if not chosen or all(i.dtype in (torch.bool, torch.uint8) or i.numel() < 2 for _, i in chosen):
+        return False
+    if any(i.dtype in (torch.bool, torch.uint8) for _, i in chosen):
+        return True  # a mask beside indices: left to the general way
+    places = torch.zeros((), dtype=torch.int64, device=x.device)
+    for d, i in chosen:
+        places = places * x.shape[d] + i.to(torch.int64) % max(1, x.shape[d])
+    ordered = places.reshape(-1).sort().values
+    return bool((ordered[1:] == ordered[:-1]).any())
 
 
 @operator("index_put", "_index_put_impl", "_unsafe_index_put")
 def index_put(
     x: torch.Tensor,
-    indices: list[torch.Tensor | None],
+    indices: Indices,
     values: torch.Tensor,
     accumulate_: bool = False,
     unsafe: bool = False,
@@ -166,24 +161,36 @@ def index_put(
 ) -> torch.Tensor:
     """Placing at indices; accumulated as integers where asked for."""
     del unsafe
-    if not (accumulate_ if accumulate is None else accumulate):
+    adding = accumulate_ if accumulate is None else accumulate
+    if not adding and not _met_twice(x, indices):
         return torch.ops.aten.index_put.default(x, indices, values, False)  # type: ignore[no-any-return]
     places = torch.arange(x.numel(), device=x.device).reshape(x.shape)
     places = torch.ops.aten.index.Tensor(places, indices)
     source = values.to(x.dtype).expand(places.shape)
+    if not adding:
+        return latest(x, places.reshape(-1), source.reshape(-1))
     return x + _accumulate(x, places, source)
+
+
+@operator("index_put_", "_index_put_impl_", in_place=True)
+def index_put_(x: torch.Tensor, indices: Indices, values: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """Placing at indices in place: without a copy of `x` where nothing is added and no place is met twice."""
+    if not (args[0] if args else kwargs.get("accumulate", False)) and not _met_twice(x, indices):
+        return torch.ops.aten.index_put_.default(x, indices, values, False)  # type: ignore[no-any-return]
+    return x.copy_(index_put(x, indices, values, *args, **kwargs))
 
 
 def _accumulate(x: torch.Tensor, places: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
     return accumulate(x.numel(), places.reshape(-1), source.reshape(-1)).reshape(x.shape)
 
 
-@operator("put")
-def put(x: torch.Tensor, index: torch.Tensor, source: torch.Tensor, accumulate: bool = False) -> torch.Tensor:
-    """Placing at row-major places; accumulated as integers where asked for."""
-    if not accumulate:
-        return torch.ops.aten.put.default(x, index, source, False)  # type: ignore[no-any-return]
-    return x + _accumulate(x, index % max(1, x.numel()), source)
+@operator("bincount", halves=True)
+def bincount(x: torch.Tensor, weights: torch.Tensor, minlength: int = 0) -> torch.Tensor:
+    """Sums of weights by bin, accumulated as integers."""
+    size = max(minlength, int(x.max()) + 1 if x.numel() else 0)
+    wide = weights if weights.dtype == torch.float32 else weights.double()
+    torch.bincount(x, minlength=minlength)  # raises what torch raises
+    return accumulate(size, x, wide)
 
 
 @operator("masked_scatter_backward")

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from witness.arithmetic import compiled, elementwise
+from witness.arithmetic.guards import shares
 from witness.arithmetic.kernels import updates as kernels
 from witness.arithmetic.registry import operator
 
@@ -19,7 +20,7 @@ def _fused(function: Callable[..., None], x: torch.Tensor, others: list[Any], sc
     """Runs a kernel over float32 tensors of one shape that are contiguous; False where they are not."""
     if not all(isinstance(t, torch.Tensor) and t.dtype == torch.float32 and t.shape == x.shape for t in (x, *others)):
         return False
-    if not compiled.usable(x, *others):
+    if not compiled.usable(x, *others) or any(shares(x, t) for t in others):
         return False
     arrays = [t.detach().reshape(-1).numpy() for t in (x, *others)]
     compiled.run(function, x.numel(), *arrays, np.float32(scalar))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,8 +11,28 @@ import torch
 from torch.backends import mha, opt_einsum
 
 HALVES = (torch.bfloat16, torch.float16)
+FACTORIES = {
+    "arange", "empty", "empty_like", "empty_permuted", "empty_strided", "linspace", "new_empty", "new_empty_strided",
+    "rand", "rand_like", "randint", "randint_like", "randn", "randn_like", "randperm",
+}  # fmt: skip
+"""Operators whose result has the type of the tensor that it is written into."""
 ELEMENT = {"norm": "linalg_vector_norm", "powsum": "linalg__powsum", "max": "amax"}
 """Where a list operator's element goes by another name."""
+
+
+@functools.cache
+def functional(op: Any) -> Any:
+    """The overload that returns what `op` writes into given tensors; None if `op` does not, or torch has none."""
+    arguments = op._schema.arguments  # noqa: SLF001
+    if not any(a.is_out for a in arguments):
+        return None
+    packet = op.overloadpacket
+    wanted = [(a.name, str(a.type)) for a in arguments if not a.is_out]
+    for name in packet.overloads():
+        other = getattr(packet, name)
+        if other is not op and [(a.name, str(a.type)) for a in other._schema.arguments] == wanted:  # noqa: SLF001
+            return other
+    return None
 
 
 def of(op: Any, handler: Callable[..., Any], *, halves: bool, in_place: bool) -> Callable[..., Any]:
@@ -21,9 +42,12 @@ def of(op: Any, handler: Callable[..., Any], *, halves: bool, in_place: bool) ->
     name = schema.name.partition("::")[2]
     compute = handler if halves else _widened(handler)
     if outs:
+        typed = name in FACTORIES or schema.overload_name == "float_float_out"
 
         def into(*args: Any, **kwargs: Any) -> Any:
             given = [kwargs.pop(n) for n in outs]
+            if typed:
+                kwargs["dtype"] = given[0].dtype
             results = compute(*args, **kwargs)
             for target, result in zip(given, results if len(outs) > 1 else [results], strict=True):
                 if target.shape != result.shape:
