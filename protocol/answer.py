@@ -17,11 +17,11 @@ from typing import Annotated, Final, Literal
 import msgspec
 
 from protocol import PROTOCOL_VERSION
-from protocol.encoding import Count, Hex32, Struct, decode, encode, encode_trusted
+from protocol.encoding import MAX_LEVELS, Count, Hex32, Struct, decode, encode, encode_trusted
 from protocol.errors import ProtocolError
 from protocol.leaves import LEAF_BYTES, PIECE
 from protocol.ledger_claim import MAX_OCCURRENCES, Tier
-from protocol.ledger_proof import MAX_PROOF
+from protocol.ledger_proof import HASH_BYTES, MAX_PROOF
 from protocol.manifest import MAX_MANIFEST, Manifest
 from protocol.records import AfterManifest
 
@@ -47,7 +47,9 @@ MAX_EVIDENCE: Final = 16
 
 _HEX: Final = r"\A(?:[0-9a-f]{64})*+(?:[0-9a-f]{2})*+\Z"
 """Whole bytes in hexadecimal: long runs first, and nothing taken is given back, so that it is quick also to refuse."""
-Path = Annotated[tuple[Hex32, ...], msgspec.Meta(max_length=64)]
+Node = Annotated[str, msgspec.Meta(min_length=64, max_length=64)]
+"""A `Hex32` whose digits `path_of` looks at: one by one they would take a fifth of the time of a whole check."""
+Path = Annotated[tuple[Node, ...], msgspec.Meta(max_length=64)]
 """An RFC 9162 inclusion proof, leaf to root."""
 LedgerProof = Annotated[str, msgspec.Meta(pattern=_HEX, min_length=2, max_length=2 * MAX_PROOF)]
 """`protocol.ledger_proof.Proof.to_bytes`, in hexadecimal."""
@@ -185,6 +187,22 @@ class Answer(Struct, frozen=True):
         return encode(self)
 
 
+def path_of(path: Path) -> list[bytes]:
+    """The hashes of a proof.
+
+    Raises:
+        ProtocolError: `not-canonical`, for anything but lower-case hexadecimal digits.
+    """
+    digits = "".join(path)
+    try:
+        hashes = bytes.fromhex(digits)
+    except ValueError:
+        hashes = b""
+    if hashes.hex() != digits:
+        raise ProtocolError("not-canonical", "a proof holds a hash in another spelling")
+    return [hashes[at : at + HASH_BYTES] for at in range(0, len(hashes), HASH_BYTES)]
+
+
 def parse_answer(data: bytes) -> Answer:
     """Parses a proof file; nothing in it is verified.
 
@@ -192,7 +210,7 @@ def parse_answer(data: bytes) -> Answer:
         ProtocolError: `too-large`, `not-canonical`, `answer-malformed`.
     """
     answer = decode(data, Answer, limit=MAX_ANSWER, closed=True)  # but for the manifest, which holds plain data
-    decode(encode_trusted(answer.manifest), Manifest, limit=MAX_MANIFEST)
+    decode(encode_trusted(answer.manifest), Manifest, limit=MAX_MANIFEST, levels=MAX_LEVELS - 1)
     if answer.version != PROTOCOL_VERSION:
         raise ProtocolError("answer-malformed", f"version {answer.version[:40]!r} is not {PROTOCOL_VERSION}")
     return answer

@@ -100,8 +100,16 @@ class LogAudit:
         return self._frontier.root()
 
     def watch(self, heads: Iterable[Checkpoint]) -> None:
-        """Names the signed heads to compare; called before the entries are read (check 10)."""
+        """Names the signed heads to compare; called before the entries are read (check 10).
+
+        Raises:
+            VerificationError: `equivocation`; `head-root`, for a head over no entry that has another root than nothing.
+        """
         for head in heads:
+            if head.size == 0 and head.root != merkle.root([]):
+                raise VerificationError(
+                    "head-root", "a signed head over no entry is no head of any log", evidence={"size": 0}
+                )
             known = self._head_roots.setdefault(head.size, head.root)
             if known != head.root:
                 raise VerificationError(

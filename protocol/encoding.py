@@ -20,6 +20,8 @@ from protocol.errors import ProtocolError, UsageError
 T = TypeVar("T")
 
 MAX_INTEGER = 2**53 - 1
+MAX_LEVELS = 256
+"""How deep a value nests, the innermost one counted: so deep every reader can follow, whatever its stack."""
 Hex32 = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
 """A 32-byte digest as 64 lower-case hexadecimal digits."""
 Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_INTEGER)]
@@ -58,7 +60,7 @@ def encode_trusted(value: Any) -> bytes:
     return _encoder.encode(value)
 
 
-def decode(data: bytes, kind: type[T], *, limit: int, closed: bool = False) -> T:
+def decode(data: bytes, kind: type[T], *, limit: int, closed: bool = False, levels: int = MAX_LEVELS) -> T:
     """Decodes bytes that must be the canonical encoding of one `kind`.
 
     Args:
@@ -67,6 +69,7 @@ def decode(data: bytes, kind: type[T], *, limit: int, closed: bool = False) -> T
         limit: cap in bytes; larger input is refused before it is parsed.
         closed: the type by itself excludes whatever the profile forbids (floats, large integers, odd keys), so that the
             value need not be walked: for hot paths.
+        levels: how deep the value may nest; less than `MAX_LEVELS` for what was cut out of another value.
 
     Raises:
         ProtocolError: `too-large` or `not-canonical`.
@@ -80,7 +83,7 @@ def decode(data: bytes, kind: type[T], *, limit: int, closed: bool = False) -> T
         value = decoder.decode(data)
         again = _encoder.encode(value)
         if not closed:
-            _refuse_unencodable(msgspec.to_builtins(value))
+            _refuse_unencodable(msgspec.to_builtins(value), levels)
     except UsageError as error:
         raise ProtocolError("not-canonical", f"not a canonical {_name(kind)}: {error}") from None
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
@@ -94,7 +97,9 @@ def _name(kind: Any) -> str:
     return getattr(kind, "__name__", str(kind))
 
 
-def _refuse_unencodable(value: Any) -> None:
+def _refuse_unencodable(value: Any, levels: int = MAX_LEVELS) -> None:
+    if levels == 0:
+        raise UsageError("unencodable", "the value is nested too deep")
     if value is None or isinstance(value, bool | str):
         return
     if isinstance(value, int):
@@ -102,12 +107,12 @@ def _refuse_unencodable(value: Any) -> None:
             raise UsageError("unencodable", f"the integer {value} is not below 2^53")
     elif isinstance(value, list | tuple):
         for item in value:
-            _refuse_unencodable(item)
+            _refuse_unencodable(item, levels - 1)
     elif isinstance(value, dict):
         for key, item in value.items():
             if not (isinstance(key, str) and key.isascii() and key.isprintable()):
                 raise UsageError("unencodable", f"the key {key!r} is not printable ASCII")
-            _refuse_unencodable(item)
+            _refuse_unencodable(item, levels - 1)
     else:
         raise UsageError("unencodable", f"a {type(value).__name__} has no canonical encoding")
 

@@ -9,16 +9,16 @@ Specified in spec/manifest.md.
 """
 
 import hashlib
+import re
 from typing import Any, Literal
 
 from protocol import PROTOCOL_VERSION
 from protocol.corpus import CorpusClaim
 from protocol.encoding import Count, Hex32, Struct, decode, encode, tagged_hash
-from protocol.errors import ProtocolError, UsageError
+from protocol.errors import ProtocolError
 from protocol.keys import parse_vkey
 from protocol.ledger_claim import LedgerClaim
 from protocol.operations import OperationProbe
-from protocol.plain import MAX_DEPTH
 from protocol.profile import Profile
 from protocol.soundness import MAX_STEPS
 from protocol.statetree import Pieces
@@ -27,6 +27,8 @@ MAX_MANIFEST = 1 << 22
 MAX_FILES, MAX_SOURCE = 512, 1 << 22
 MAX_PROBE = 1 << 12
 MAX_LEDGERS = 16
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_ENTRY = re.compile(rf"{_IDENTIFIER.pattern}(\.{_IDENTIFIER.pattern})*:{_IDENTIFIER.pattern}(\.{_IDENTIFIER.pattern})*")
 
 
 class SourceFile(Struct, frozen=True):
@@ -180,29 +182,20 @@ def validate(manifest: Manifest) -> None:
         require(file.length <= MAX_SOURCE, f"{file.path[:80]!r} is larger than {MAX_SOURCE} bytes")
     folders = {"/".join(parts[:i]) for parts in (path.split("/") for path in paths) for i in range(1, len(parts))}
     require(folders.isdisjoint(paths), "a source file is also a folder of another")
-    require(_is_plain(manifest.program.arguments), "the program's arguments are not plain data")
-    module, _, name = manifest.program.entry.partition(":")
-    require(
-        all(part.isidentifier() for part in [*module.split("."), *name.split(".")]),
-        f"{manifest.program.entry[:80]!r} is not module:Class",
-    )
+    require(is_entry(manifest.program.entry), f"{manifest.program.entry[:80]!r} is not module:Class, in ASCII")
 
 
-def _is_plain(arguments: Any) -> bool:
-    """Whether arguments can be encoded again, and are no deeper than `protocol.plain` nests (3 levels for 1)."""
-    level = [arguments]
-    for _ in range(4 * MAX_DEPTH):
-        below = [v if isinstance(v, list) else v.values() if isinstance(v, dict) else () for v in level]
-        level = [item for items in below for item in items]
-        if not level:
-            break
-    else:
-        return False
-    try:
-        encode(arguments)
-    except UsageError:
-        return False
-    return True
+def is_entry(text: str) -> bool:
+    """Whether a text names a class of a module.
+
+    Python's identifiers depend on the version of its Unicode data; those of ASCII do not.
+    """
+    return _ENTRY.fullmatch(text) is not None
+
+
+def is_identifier(text: str) -> bool:
+    """Whether a text is an identifier for every version of Python."""
+    return _IDENTIFIER.fullmatch(text) is not None
 
 
 def check_source(claim: ProgramClaim, path: str, data: bytes) -> None:

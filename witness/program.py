@@ -14,6 +14,7 @@ import torch
 
 from protocol.corpus import Packing
 from protocol.errors import ProtocolError, UsageError
+from protocol.manifest import is_identifier
 from protocol.plain import from_plain, to_plain
 
 if TYPE_CHECKING:
@@ -31,9 +32,10 @@ class State(Mapping[str, Any]):
 
     def __init__(self, components: Mapping[str, Any]) -> None:
         for name in components:
-            if not (isinstance(name, str) and name.isidentifier()) or name in ("step", "program"):
+            if not (isinstance(name, str) and is_identifier(name)) or name in ("step", "program"):
                 raise UsageError(
-                    "program", f"build() names a component {name!r}; use identifiers other than 'step' and 'program'"
+                    "program",
+                    f"build() names a component {name!r}; use ASCII identifiers other than 'step' and 'program'",
                 )
         self._components = dict(components)
         self.step = 0

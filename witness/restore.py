@@ -14,12 +14,11 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-import msgspec
 import numpy as np
 import torch
 from torch import nn
 
-from protocol.encoding import encode
+from protocol.encoding import decode, encode
 from protocol.errors import ProtocolError
 from protocol.plain import from_plain, to_plain
 from protocol.statetree import JSON, Entry
@@ -245,8 +244,7 @@ def restore(program: Program, state: State, entries: list[Entry], buffers: Mappi
 
 def _decode(entry: Entry, data: bytes | memoryview) -> Any:
     if entry.dtype == JSON:
-        form = msgspec.json.decode(bytes(data))
-        return from_plain(form, _decode_tag)
+        return from_plain(decode(bytes(data), Any, limit=len(data)), _decode_tag)
     dtype = getattr(torch, entry.dtype)
     if not entry.size:
         return torch.empty(entry.shape, dtype=dtype)
@@ -254,12 +252,15 @@ def _decode(entry: Entry, data: bytes | memoryview) -> Any:
 
 
 def _decode_tag(tag: str, body: Any) -> Any:
-    if tag == "size":
-        return torch.Size(body)
-    if tag == "torch":
-        return torch.device(body) if not body.startswith("torch.") else getattr(torch, body.removeprefix("torch."))
-    if tag == "numpy":
-        return np.frombuffer(body[1], dtype=np.dtype(body[0]))[0]
+    try:
+        if tag == "size":
+            return torch.Size(body)
+        if tag == "torch":
+            return torch.device(body) if not body.startswith("torch.") else getattr(torch, body.removeprefix("torch."))
+        if tag == "numpy":
+            return np.frombuffer(body[1], dtype=np.dtype(body[0]))[0]
+    except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise ProtocolError("not-canonical", f"no {tag} in a scalar: {error}") from None
     if tag in _CODE_TAGS:
         return CodeForm(tag, body)
     raise ProtocolError("not-canonical", f"unknown tag {tag!r} in a scalar")

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from protocol.errors import IncompleteError, UsageError
-from protocol.manifest import MAX_FILES, MAX_SOURCE, ProgramClaim, SourceFile
+from protocol.manifest import MAX_FILES, MAX_SOURCE, ProgramClaim, SourceFile, is_entry
 
 REFERENCE_PACKAGE = "witness.programs"
 
@@ -92,6 +92,12 @@ def reference_files() -> dict[str, bytes]:
 
 
 def _claim(entry: str, kind: str, files: Mapping[str, bytes]) -> ProgramClaim:
+    if not is_entry(entry):
+        raise UsageError(
+            "program-source-missing",
+            f"{entry!r} could not be named in a manifest",
+            next_action="name the file, its folders and the class by ASCII letters, digits and underscores",
+        )
     if len(files) > MAX_FILES:
         raise UsageError(
             "program-source-missing",

@@ -419,12 +419,12 @@ def test_a_manifest_is_capped_and_shallow(mlp: Path) -> None:
     assert refused.value.code == "too-large"
     text = encode(manifest_of(mlp))
     arguments = encode(manifest_of(mlp).program.arguments)
-    for depth, code in ((1_000_000, NESTED.code), (300, "manifest")):
+    for depth in (1_000_000, 300):
         deep = text.replace(b'"arguments":' + arguments, b'"arguments":' + b"[" * depth + b"]" * depth)
         assert deep != text
         with pytest.raises(ProtocolError) as refused:
             parse_manifest(deep)
-        assert refused.value.code == code
+        assert refused.value.code == NESTED.code
     for odd in (b"1.5", b"18014398509481984", b'{"\xc3\xa9":1}'):
         with pytest.raises(ProtocolError) as refused:
             parse_manifest(text.replace(b'"arguments":' + arguments, b'"arguments":' + odd))

@@ -7,7 +7,7 @@ import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.encoding import MAX_INTEGER, Count, Hex32, Struct, decode, encode
+from protocol.encoding import MAX_INTEGER, MAX_LEVELS, Count, Hex32, Struct, decode, encode
 from protocol.errors import ProtocolError, UsageError
 
 KEYS = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=8)
@@ -133,6 +133,23 @@ def test_values_without_a_canonical_encoding(value):
 
 def test_integers_up_to_the_edge():
     assert encode([MAX_INTEGER, -MAX_INTEGER, 0]) == b"[9007199254740991,-9007199254740991,0]"
+
+
+@pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"":', "}")])
+@pytest.mark.parametrize("innermost", ["0", '"[[["', "[]", "{}"])
+def test_values_nest_as_deep_as_every_reader_follows(opening, closing, innermost):
+    for levels in (MAX_LEVELS, MAX_LEVELS + 1):
+        text = (opening * (levels - 1) + innermost + closing * (levels - 1)).encode()
+        if levels == MAX_LEVELS:
+            value = decode(text, Any, limit=1 << 16)
+            assert encode(value) == text
+            continue
+        with pytest.raises(ProtocolError) as caught:
+            decode(text, Any, limit=1 << 16)
+        assert caught.value.code == "not-canonical"
+        with pytest.raises(UsageError) as caught:
+            encode([value] if opening == "[" else {"": value})
+        assert caught.value.code == "unencodable"
 
 
 def test_depth_bomb():
