@@ -19,6 +19,8 @@ from protocol.errors import ProtocolError
 MAX_REQUEST = 1 << 16
 MAX_HEADER = 1 << 22
 MAX_REPLY = 1 << 24
+HEADER_ROOM = 1 << 10
+"""Bytes of a header that lists things, besides the list."""
 PART = 1 << 23
 """Most payload bytes a prover puts into one reply."""
 SessionId = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{32}\Z")]

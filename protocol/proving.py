@@ -93,8 +93,7 @@ class ProverSession:
         if self._hello is None or request.session != self.id or (self.closed and not isinstance(request, m.Close)):
             raise ProtocolError("session", "no such session")
         if isinstance(request, m.GetHeads):
-            notes = [note.decode() for note in self.archive.heads[request.first : request.first + 512]]
-            return m.pack(m.Heads(request.first, len(self.archive.heads), tuple(notes)))
+            return self._heads(request.first)
         if isinstance(request, m.GetLog):
             return self._log(request.first)
         if isinstance(request, m.GetLeaves):
@@ -127,6 +126,18 @@ class ProverSession:
             text = statement_text(self.id, hello.policy, hello.commitment, self._head.body())
             statement = sign_note(text, self._key).decode()
         return m.pack(m.Welcome(self.id, self.archive.head.decode(), statement))
+
+    def _heads(self, first: int) -> bytes:
+        """Notes are of any length, because anybody may have cosigned; all of them stand in the header of the reply."""
+        chosen: list[str] = []
+        room = m.MAX_HEADER - m.HEADER_ROOM
+        for note in self.archive.heads[first:]:
+            text = note.decode()
+            room -= len(encode(text)) + 1
+            if room < 0:
+                break
+            chosen.append(text)
+        return m.pack(m.Heads(first, len(self.archive.heads), tuple(chosen)))
 
     def _log(self, first: int) -> bytes:
         chosen: list[bytes] = []

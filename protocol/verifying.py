@@ -12,7 +12,7 @@ from protocol import messages as m
 from protocol.binding import check_statement
 from protocol.corpus import LEAF_BYTES, MAX_DOCUMENTS, Documents, parse_leaves
 from protocol.encoding import encode
-from protocol.errors import ProtocolError, VerificationError
+from protocol.errors import IncompleteError, ProtocolError, VerificationError
 from protocol.keys import parse_vkey
 from protocol.ledger_claim import LedgerClaim
 from protocol.manifest import Manifest, check_source, parse_manifest
@@ -156,21 +156,28 @@ class VerifierSession:
         return True
 
     def places_request(self, claim: LedgerClaim) -> bytes:
-        """Asks for the list behind a ledger."""
+        """Asks for the list behind a ledger.
+
+        Raises:
+            IncompleteError: `ledger-too-long`.
+        """
+        self._require_listed(claim, claim.entries)
         return m.pack(m.GetPlaces(self._bound(), claim.tier, len(self._parts) // PLACE_BYTES))
 
     def take_places(self, claim: LedgerClaim, reply: bytes) -> bool:
         """Collects the list behind a ledger; True when it is there, whole, and has the committed root.
 
         Raises:
-            ProtocolError: `frame`, `places`, `too-large`.
+            ProtocolError: `frame`, `places`.
             VerificationError: `ledger-root`, `ledger-documents`.
+            IncompleteError: `ledger-too-long`: in a tier of spans a key can have any number of places.
         """
         part, payload = expect(reply, m.Part)
-        if part.total > MAX_LISTED:
-            raise ProtocolError(
-                "too-large", f"the ledger {claim.tier} lists {part.total} places; {MAX_LISTED} are read"
+        if not claim.of_spans and part.total > claim.documents:
+            raise VerificationError(
+                "ledger-documents", f"{claim.tier} lists {part.total} places, for {claim.documents} documents"
             )
+        self._require_listed(claim, part.total)
         if part.first * PLACE_BYTES != len(self._parts) or (not payload and part.total > part.first):
             raise ProtocolError("frame", "a list of places does not go on where it stopped")
         self._parts += payload
@@ -179,6 +186,12 @@ class VerifierSession:
         self.hold_places(claim, Places(bytes(self._parts)))
         self._parts.clear()
         return True
+
+    def _require_listed(self, claim: LedgerClaim, count: int) -> None:
+        if count > MAX_LISTED:
+            raise IncompleteError(
+                "ledger-too-long", f"the ledger {claim.tier} lists {count} places or more; {MAX_LISTED} are read"
+            )
 
     def hold_places(self, claim: LedgerClaim, places: Places) -> None:
         """Keeps a list once it is checked against its claim."""

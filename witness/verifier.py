@@ -27,7 +27,7 @@ from protocol.manifest import Manifest
 from protocol.messages import Policy
 from protocol.places import raw_places
 from protocol.required import CHECKS, ChallengeResult, CheckResult, Result, assess, draw_count, verdict_of
-from protocol.verifying import MAX_LISTED, VerifierSession
+from protocol.verifying import VerifierSession
 from witness import source
 from witness.asking import Ask, Clock
 from witness.challenging import Challenger
@@ -175,8 +175,6 @@ class Verification:
             for claim in manifest.ledgers:
                 if claim.tier == RAW:
                     session.hold_places(claim, raw_places(self._audit().documents.leaves))
-                elif claim.entries > MAX_LISTED:
-                    raise IncompleteError("ledger-too-long", f"the ledger {claim.tier} has {claim.entries} entries")
                 else:
                     while not ask(session.places_request(claim), partial(session.take_places, claim)):
                         pass
