@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import msgspec
 
 from protocol import merkle
-from protocol.answer import Answer, Logged, Reply, Result, SpanReply, parse_answer
+from protocol.answer import Answer, Logged, Path, Reply, Result, SpanReply, parse_answer, path_of
 from protocol.completeness import Completeness, Completions
 from protocol.encoding import encode
 from protocol.errors import ProtocolError, VerificationError
@@ -198,9 +198,8 @@ def _verified(reply: Reply | SpanReply, manifest: Manifest) -> Verified:
     return check_span_reply(reply, claim, manifest.corpus)
 
 
-def _in_log(entry: bytes, index: int, proof: Sequence[str], head: Checkpoint) -> None:
-    path = [bytes.fromhex(one) for one in proof]
-    merkle.verify_inclusion(merkle.leaf_hash(entry), index, head.size, path, head.root)
+def _in_log(entry: bytes, index: int, proof: Path, head: Checkpoint) -> None:
+    merkle.verify_inclusion(merkle.leaf_hash(entry), index, head.size, path_of(proof), head.root)
 
 
 def _logged(logged: Logged, head: Checkpoint) -> None:

@@ -86,7 +86,7 @@ class Proof(Struct, frozen=True):
             raise _malformed(f"a proof of kind {self.kind} with the wrong ending")
         if len(self.path) > MAX_DEPTH - (self.kind != "inclusion"):  # two keys part at depth 255 at the latest
             raise _malformed(f"a path of {len(self.path)} levels is deeper than keys are long")
-        if any(len(part) != HASH_BYTES for part in (*self.path, *(self.other or ()))):
+        if set(map(len, (*self.path, *(self.other or ())))) - {HASH_BYTES}:
             raise _malformed(f"a hash, key or value is not {HASH_BYTES} bytes")
         if self.path and self.path[-1] == EMPTY:
             raise _malformed("nothing stands beside the end of the path, so it would end further up")
@@ -106,9 +106,7 @@ class Proof(Struct, frozen=True):
         """
         depth = len(self.path)
         size = (depth + 7) // 8
-        bitmap = 0
-        for sibling in self.path:
-            bitmap = bitmap << 1 | (sibling != EMPTY)
+        bitmap = int("0" + "".join(["0" if sibling == EMPTY else "1" for sibling in self.path]), 2)
         head = (
             bytes((_KINDS.index(self.kind) + 1,))
             + depth.to_bytes(2, "big")

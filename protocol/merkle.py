@@ -251,16 +251,17 @@ def verify_inclusion(leaf: bytes, index: int, size: int, proof: Sequence[bytes],
     if not 0 <= index < size <= MAX_SIZE:
         raise ProtocolError("proof-malformed", f"no tree of size {size} has a leaf {index}")
     _refuse_malformed(leaf, root, proof)
+    sha256 = _sha256
     fn, sn, r = index, size - 1, leaf
     for p in proof:
         if sn == 0:
             raise VerificationError("inclusion-proof", f"the proof of leaf {index} in size {size} is too long")
         if fn & 1 or fn == sn:
-            r = node_hash(p, r)
+            r = sha256(b"\x01" + p + r).digest()
             while not fn & 1 and fn:
                 fn, sn = fn >> 1, sn >> 1
         else:
-            r = node_hash(r, p)
+            r = sha256(b"\x01" + r + p).digest()
         fn, sn = fn >> 1, sn >> 1
     if sn:
         raise VerificationError("inclusion-proof", f"the proof of leaf {index} in size {size} is too short")
@@ -335,7 +336,7 @@ def _refuse_malformed(first: bytes, second: bytes, proof: Sequence[bytes]) -> No
     # 64 is the longest consistency proof of a tree of at most 2^63 leaves, so a huge one costs nothing.
     if len(proof) > 64:
         raise ProtocolError("proof-malformed", f"a proof of {len(proof)} hashes belongs to no tree")
-    if any(len(element) != HASH_BYTES for element in (first, second, *proof)):
+    if set(map(len, (first, second, *proof))) != {HASH_BYTES}:
         raise ProtocolError(
             "proof-malformed", f"a leaf, root or proof holds something other than {HASH_BYTES}-byte hashes"
         )

@@ -103,10 +103,11 @@ class Places:
 
     def find(self, key: bytes) -> list[int]:
         """The documents listed under a key, ascending, as often as they are listed."""
-        low, high = 0, self._size
+        data, low, high = self.data, 0, self._size
         while low < high:
             middle = (low + high) // 2
-            if self._place(middle)[:KEY_BYTES] < key:
+            at = middle * PLACE_BYTES
+            if data[at : at + KEY_BYTES] < key:
                 low = middle + 1
             else:
                 high = middle

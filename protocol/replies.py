@@ -7,7 +7,7 @@ import hashlib
 from dataclasses import dataclass
 
 from protocol import merkle
-from protocol.answer import MAX_LISTED, MAX_SHOWN_GRAMS, Listed, OpenedSpan, Reply, SpanReply
+from protocol.answer import MAX_LISTED, MAX_SHOWN_GRAMS, Listed, OpenedSpan, Reply, SpanReply, path_of
 from protocol.corpus import CorpusClaim, token_bytes
 from protocol.errors import ProtocolError, VerificationError
 from protocol.leaves import PIECE, Document, Leaves, check_piece, piece_count
@@ -103,8 +103,9 @@ def _listed(listed: Listed, index: int, corpus: CorpusClaim) -> Document:
     leaf = Leaves(bytes.fromhex(listed.leaf))[0]
     if leaf.index != index:
         raise VerificationError("answer", f"document {leaf.index} is shown where document {index} belongs")
-    proof = [bytes.fromhex(one) for one in listed.proof]
-    merkle.verify_inclusion(leaf.leaf_hash(), index, corpus.documents, proof, bytes.fromhex(corpus.root))
+    merkle.verify_inclusion(
+        leaf.leaf_hash(), index, corpus.documents, path_of(listed.proof), bytes.fromhex(corpus.root)
+    )
     return leaf
 
 
@@ -125,7 +126,7 @@ def _opened(
         opened_bytes = bytes.fromhex(piece.data)
         if number >= piece_count(leaf):
             raise ProtocolError("answer-malformed", f"document {index} has no piece {number}")
-        check_piece(leaf, number, opened_bytes, [bytes.fromhex(one) for one in piece.proof])
+        check_piece(leaf, number, opened_bytes, path_of(piece.proof))
         data += opened_bytes
     found = data[start - first * PIECE : stop - first * PIECE]
     if hashlib.sha256(found).hexdigest() != reply.digest:

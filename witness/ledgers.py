@@ -162,5 +162,8 @@ class Book:
     def answer(self, digest: bytes) -> tuple[Proof, Occurrences | None]:
         """The proof for a digest, and where it occurs if it does."""
         key = document_key(self.claim.tier, digest)
+        proof = self.ledger.prove(key)
+        if proof.kind != "inclusion":
+            return proof, None
         found = self.places.find(key)
-        return self.ledger.prove(key), Occurrences(len(found), tuple(dict.fromkeys(found))) if found else None
+        return proof, Occurrences(len(found), tuple(dict.fromkeys(found)))

@@ -258,6 +258,41 @@ def test_hexadecimal_has_one_spelling(keeper: Answerer, spelled: str) -> None:
         assert caught.value.code == "not-canonical"
 
 
+def test_the_hashes_of_every_proof_have_one_spelling(keeper: Answerer) -> None:
+    """Their digits are looked at where a proof is checked, not where it is parsed: no proof may be forgotten."""
+    hit, _, span = answers(keeper)
+    listed, record, tail = hit.replies[0].documents[0], hit.records[0], hit.tail[0]
+    piece = span.replies[0].opened.pieces[0]
+    swap = msgspec.structs.replace
+
+    def opened(**changes: object) -> Answer:
+        return swap(span, replies=(swap(span.replies[0], opened=swap(span.replies[0].opened, **changes)),))
+
+    places = {
+        "document": lambda path: swap(hit, replies=(swap(hit.replies[0], documents=(swap(listed, proof=path),)),)),
+        "record": lambda path: swap(hit, records=(swap(record, proof=path), *hit.records[1:])),
+        "tail": lambda path: swap(hit, tail=(swap(tail, proof=path), *hit.tail[1:])),
+        "manifest": lambda path: swap(hit, manifest_proof=path),
+        "opened document": lambda path: opened(document=swap(span.replies[0].opened.document, proof=path)),
+        "piece": lambda path: opened(pieces=(swap(piece, proof=path), *span.replies[0].opened.pieces[1:])),
+    }
+    proofs = {
+        "document": listed.proof,
+        "record": record.proof,
+        "tail": tail.proof,
+        "manifest": hit.manifest_proof,
+        "opened document": span.replies[0].opened.document.proof,
+        "piece": piece.proof or ("ab" * 32,),
+    }
+    for name, change in places.items():
+        first, *rest = proofs[name]
+        for spelled in (first.upper(), " " + first[1:], first[:-1] + "g", first[:-2] + "\n" + first[-1]):
+            if spelled != first:
+                with pytest.raises(ProtocolError) as caught:
+                    held(keeper, change((spelled, *rest)))
+                assert caught.value.code == "not-canonical", name
+
+
 def test_no_part_of_an_answer_may_hold_a_float(keeper: Answerer) -> None:
     data = answers(keeper)[0].to_bytes()
     program = keeper.manifest.program
