@@ -27,7 +27,7 @@ from protocol.manifest import Manifest, validate
 from protocol.notes import Checkpoint, open_head
 from protocol.records import AfterManifest, FaultEvent, FinalEvent, InitRecord, StepRecord, parse_entry
 from protocol.replies import Verified, check_reply, check_span_reply
-from protocol.usage import Weight, usage, weigh
+from protocol.usage import Orders, Weight, usage, weigh
 from protocol.uses import Use
 from protocol.winnowing import Winnowing, select
 
@@ -103,13 +103,16 @@ class CheckedAnswer:
         )
 
 
-def check_answer(data: bytes, head: bytes, *, keys: Sequence[PublicKey] = ()) -> CheckedAnswer:
+def check_answer(
+    data: bytes, head: bytes, *, keys: Sequence[PublicKey] = (), orders: Orders | None = None
+) -> CheckedAnswer:
     """Verifies a proof file.
 
     Args:
         data: the file.
         head: a signed head of the run, from where the asker trusts it; the answer must stand under the same one.
         keys: verifiers and auditors whose certificates and audits count; any when empty.
+        orders: kept from one answer about a run to the next.
 
     Raises:
         ProtocolError: malformed.
@@ -127,7 +130,7 @@ def check_answer(data: bytes, head: bytes, *, keys: Sequence[PublicKey] = ()) ->
     records = _records(answer, trusted, steps)
     completions = Completions([text.encode() for text in answer.evidence], manifest, trusted, keys)
     verified = [_verified(reply, manifest) for reply in answer.replies]
-    used = iter(usage(manifest, steps, [part for one in verified for part in one.parts]))
+    used = iter(usage(manifest, steps, [part for one in verified for part in one.parts], orders))
     complete = {claim.tier: completions.of(claim) for claim in manifest.ledgers}
     checked = []
     for reply, one in zip(answer.replies, verified, strict=True):

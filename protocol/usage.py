@@ -59,26 +59,25 @@ class Weight:
 
 
 class Orders:
-    """Where each sample is drawn, epoch by epoch; the first epochs asked for are kept, as many as there is room for.
+    """Where each sample is drawn, epoch by epoch: those asked for first are kept, for whoever asks about one run often.
 
     Args:
-        seed: the run's 32-byte seed.
-        samples: of the corpus.
         room: bytes to keep.
     """
 
-    def __init__(self, seed: bytes, samples: int, room: int = 0) -> None:
-        self._seed, self._samples, self._room = seed, samples, room
-        self._kept: dict[int, npt.NDArray[np.uint32]] = {}
+    def __init__(self, room: int = 0) -> None:
+        self._room = room
+        self._kept: dict[tuple[bytes, int, int], npt.NDArray[np.uint32]] = {}
 
-    def places(self, epoch: int) -> npt.NDArray[np.uint32]:
-        """For each sample its place in the order of an epoch."""
-        found = self._kept.get(epoch)
+    def places(self, seed: bytes, samples: int, epoch: int) -> npt.NDArray[np.uint32]:
+        """For each sample its place in the order of an epoch (`protocol.schedule.epoch_order`)."""
+        found = self._kept.get((seed, samples, epoch))
         if found is None:
-            found = np.empty(self._samples, dtype=np.uint32)
-            found[epoch_order(self._seed, epoch, self._samples)] = np.arange(self._samples, dtype=np.uint32)
-            if (len(self._kept) + 1) * found.nbytes <= self._room:
-                self._kept[epoch] = found
+            found = np.empty(samples, dtype=np.uint32)
+            found[epoch_order(seed, epoch, samples)] = np.arange(samples, dtype=np.uint32)
+            if found.nbytes <= self._room:
+                self._room -= found.nbytes
+                self._kept[seed, samples, epoch] = found
         return found
 
 
@@ -95,7 +94,7 @@ def usage(
         manifest: of the run.
         steps: recorded.
         leaves: of the documents, verified.
-        orders: of this manifest, for whoever asks often.
+        orders: kept between calls.
     """
     samples, batch = sample_count(manifest.corpus), manifest.batch_size
     if samples < 1 or steps < 1:
@@ -117,9 +116,10 @@ def usage(
         owners += [owner] * len(held)
     if wanted:
         chosen = np.array(wanted)
-        orders = orders or Orders(bytes.fromhex(manifest.seed.value), samples)
+        seed, orders = bytes.fromhex(manifest.seed.value), orders or Orders()
         for epoch in range(epochs):
-            for position, count, owner in zip(orders.places(epoch)[chosen].tolist(), tokens, owners, strict=True):
+            places = orders.places(seed, samples, epoch)[chosen].tolist()
+            for position, count, owner in zip(places, tokens, owners, strict=True):
                 step = epoch * steps_per_epoch + position // batch + 1
                 mine = found[owner]
                 if step <= steps and mine is not None:

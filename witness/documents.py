@@ -14,6 +14,7 @@ from protocol.ledger_claim import RAW, document_key
 from protocol.normaliser import document_digest
 from protocol.places import Places
 from witness.data import open_corpus
+from witness.data.files import readable
 from witness.ledgers import keys_of
 
 
@@ -49,22 +50,24 @@ def check_document(leaf: Document, data: bytes, places: Mapping[str, Places], st
 def asked_documents(path: Path, tiers: Iterable[str]) -> list[tuple[str, dict[str, bytes]]]:
     """Names and digests, by tier, of the documents of a set: a file, or a folder, as for a corpus.
 
-    Only digests are computed; the texts stay where they are.
+    Only digests are computed; the texts stay where they are. No two documents have one name.
     """
     corpus = open_corpus(path, Packing("documents"))
     wanted = [tier for tier in tiers if not tier.startswith("t2-")]
-    asked = []
+    folder = readable(str(path.resolve())) + "/"
+    asked, known = [], set[str]()
     for leaf in corpus.documents.leaves:
         data = b"".join(corpus.chunks(leaf.index)) if any(tier != RAW for tier in wanted) else b""
         digests = {tier: leaf.digest if tier == RAW else document_digest(tier, data) for tier in wanted}
-        asked.append((_label(corpus.name(leaf.index), path), digests))
+        label = _label(corpus.name(leaf.index), folder)
+        asked.append((label if label not in known else f"{label} (document {leaf.index})", digests))
+        known.add(asked[-1][0])
     return asked
 
 
-def _label(name: str, path: Path) -> str:
+def _label(name: str, folder: str) -> str:
     """A document's name below the set it belongs to: where the set lies is nobody's business."""
-    below = Path(name)
-    return str(below.relative_to(path)) if below.is_relative_to(path) and below != path else below.name
+    return name.replace(folder, "", 1) if folder in name else name.rpartition("/")[2] if name[:1] == "/" else name
 
 
 def exclusion(name: str, asked: list[tuple[str, dict[str, bytes]]], places: Mapping[str, Places]) -> Exclusion:

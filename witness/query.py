@@ -22,13 +22,12 @@ from protocol.notes import open_head
 from protocol.records import FaultEvent, StepRecord, parse_entry
 from protocol.replies import part_of
 from protocol.usage import Orders, steps_of, usage
-from protocol.uses import sample_count
 from witness.books import Books
 from witness.logreader import LogReader
 from witness.rundir import RunDir, trainer_key
 from witness.spans import opened, span_reply
 
-_ORDERS = 1 << 27
+ORDERS_ROOM = 1 << 27
 """Bytes of the orders of epochs that are kept between questions."""
 _STEP = b'"type":"step"'
 """Stands in the record of a step and in no other entry: quotes within a string are escaped."""
@@ -68,7 +67,7 @@ class Answerer:
         self.books = books or Books(run, self.manifest, data)
         self._size = head.size
         self._tail, self.steps = self._last_entries()
-        self._orders = Orders(bytes.fromhex(self.manifest.seed.value), sample_count(self.manifest.corpus), _ORDERS)
+        self._orders = Orders(ORDERS_ROOM)
 
     @property
     def tiers(self) -> list[str]:

@@ -17,7 +17,8 @@ from protocol.errors import ProtocolError, VerificationError, WitnessError
 from protocol.ledger_claim import RAW, Occurrences, document_key
 from protocol.notes import Checkpoint, sign_head
 from protocol.places import Places
-from protocol.schedule import Schedule
+from protocol.schedule import Schedule, epoch_order
+from protocol.usage import Orders
 from witness.ledgers import Book
 from witness.query import Answerer
 from witness.rundir import RunDir
@@ -373,3 +374,15 @@ def test_a_ledger_that_lists_a_document_under_another_digest_is_found_out(tmp_pa
     answer = keeper.digests([(RAW, sha(benign))])
     with pytest.raises(VerificationError, match="not its own"):
         held(keeper, answer)
+
+
+@pytest.mark.parametrize("room", [0, 4 * 24, 1 << 20])
+def test_kept_orders_are_of_their_own_run_and_epoch(room: int) -> None:
+    orders = Orders(room)
+    for _ in range(2):
+        for seed in (b"1" * 32, b"2" * 32):
+            for samples, epoch in ((24, 0), (24, 1), (7, 0)):
+                places = orders.places(seed, samples, epoch)
+                drawn = epoch_order(seed, epoch, samples)
+                assert places[drawn].tolist() == list(range(samples))
+    assert sum(kept.nbytes for kept in orders._kept.values()) <= room

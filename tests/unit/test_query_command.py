@@ -115,6 +115,38 @@ def test_a_set_gives_hits_by_name_and_proofs(run: RunDir, validation: Path, tmp_
     assert told("--check", tmp_path / "all.json", "--head", head)["head"]["size"] == run.head_sizes()[-1]
 
 
+def test_no_two_documents_of_a_set_share_a_name(run: RunDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names tell answers apart: of files in different folders, and of lines in different files, however it is named."""
+    files = tmp_path / "set"
+    for name, text in (("a/x.txt", TEXTS[1]), ("b/x.txt", b"clean"), ("x.txt", TEXTS[2]), ("y.txt", TEXTS[2])):
+        (files / name).parent.mkdir(parents=True, exist_ok=True)
+        (files / name).write_bytes(text)
+    lines = tmp_path / "lines"
+    lines.mkdir()
+    for name, texts in (("one", [TEXTS[3], b"clean", TEXTS[4]]), ("two", [b"other", TEXTS[3], b"clean"])):
+        (lines / f"{name}.jsonl").write_text("".join(json.dumps({"text": text.decode()}) + "\n" for text in texts))
+    monkeypatch.chdir(tmp_path)
+    for named in (files, Path("set"), Path("set/"), Path("./lines/../set")):
+        facts = told(run.path, "--all", named, "--tier", RAW)
+        assert {a["name"]: a["result"] for a in facts["answers"]} == {
+            "a/x.txt": "included",
+            "b/x.txt": "absent",
+            "x.txt": "included",
+            "y.txt": "included",
+        }
+        assert (facts["asked"], facts["found"], facts["absent"]) == (4, 3, 1)
+    for named in (lines, Path("lines")):
+        facts = told(run.path, "--all", named)
+        assert (facts["asked"], facts["found"], facts["absent"]) == (6, 3, 3)
+        hits = {a["name"] for a in facts["answers"] if a["result"] == "included"}
+        assert hits == {
+            "document 0 of lines in one.jsonl",
+            "document 2 of lines in one.jsonl",
+            "document 4 of lines in two.jsonl",
+        }
+        assert str(tmp_path) not in json.dumps(facts["answers"])
+
+
 def test_a_set_is_asked_about_in_parts_and_in_further_tiers_only_where_it_is_absent(
     run: RunDir, validation: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -120,12 +120,15 @@ def _ask(
     from protocol.answering import check_answer
     from protocol.certificate import MAX_CERTIFICATE
     from protocol.data_audit import MAX_AUDIT
+    from protocol.usage import Orders
+    from witness.query import ORDERS_ROOM
     from witness.sets import ask_set
 
     def check(answer: Answer) -> CheckedAnswer:
         head = _read(options["head"], 1 << 20) if options["head"] else keeper.head
-        return check_answer(answer.to_bytes(), head, keys=accepted)
+        return check_answer(answer.to_bytes(), head, keys=accepted, orders=orders)
 
+    orders = Orders(ORDERS_ROOM)
     progress.stage("opening the ledgers")
     keeper = _keeper(stack, target, options)
     evidence = [_read(path, MAX_CERTIFICATE) for path in options["evidence"]]
