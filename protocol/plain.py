@@ -25,6 +25,8 @@ from protocol.encoding import MAX_INTEGER, encode, f64, parse_float
 from protocol.errors import ProtocolError, UsageError
 
 MAX_DEPTH = 64
+NAN = "f64:7ff8000000000000"
+"""The one pattern of NaN under an exact arithmetic."""
 
 
 def to_plain(
@@ -70,6 +72,21 @@ def to_plain(
         raise UsageError("unencodable", f"{path} is a {kind.__module__}.{kind.__qualname__}, which is not plain data")
     tag, form = hook(value)
     return {tag: inner(form, tag)}
+
+
+def settled(form: Any) -> Any:
+    """A form in which every NaN has one pattern: which bits a computed NaN has depends on the machine.
+
+    Args:
+        form: what `to_plain` makes.
+    """
+    if isinstance(form, str):
+        return NAN if form.startswith("f64:") and parse_float(form) != parse_float(form) else form
+    if isinstance(form, list):
+        return [settled(item) for item in form]
+    if isinstance(form, dict):
+        return {tag: settled(body) for tag, body in form.items()}
+    return form
 
 
 def from_plain(form: Any, hook: Callable[[str, Any], Any] | None = None, *, depth: int = 0) -> Any:

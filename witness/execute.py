@@ -7,6 +7,7 @@ the census, after the fingerprint.
 from __future__ import annotations
 
 import hashlib
+import math
 import random
 import struct
 from collections.abc import Mapping, Sequence
@@ -18,8 +19,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from protocol.encoding import encode
+from protocol.encoding import encode, float_of
 from protocol.errors import UsageError
+from protocol.plain import NAN, settled, to_plain
 from protocol.records import Fingerprint
 from protocol.schedule import stream_seed
 from protocol.statetree import JSON, Entry
@@ -69,7 +71,7 @@ def build(program: Program, seed: bytes, rank: int = 0, *, arithmetic: Arithmeti
         raise UsageError(
             "program", f"{type(program).__qualname__}.build() must return a mapping of names to components"
         )
-    return State(components)
+    return State(components, settles=bool(exact))
 
 
 def run_step(
@@ -101,7 +103,7 @@ def run_step(
     """
     with arithmetic() as exact:
         state.step = step
-        hyperparameters = hyperparameter_forms(program, step)
+        hyperparameters = hyperparameter_forms(program, step, settles=bool(exact))
         parameters = list(_parameters(state))
         for parameter in parameters:
             parameter.grad = None
@@ -116,30 +118,34 @@ def run_step(
             exact.settle(_tensors(program, state))
             exact.settle(part for part in (loss,) if isinstance(part, torch.Tensor))
         value = _scalar_loss(loss, program)
+        shown = _settled if exact else str
         fingerprint = Fingerprint(
-            loss=value,
-            gradient_norm=trace.gradient_norm(parameters),
-            update_norms=trace.update_norms(),
+            loss=shown(value),
+            gradient_norm=shown(trace.gradient_norm(parameters)),
+            update_norms=tuple(shown(norm) for norm in trace.update_norms()),
             probe=_probe(program, state, seed, step, rank, probe_samples, exact) if probe_samples else None,
         )
-    return Outcome(_float(value), fingerprint, batch_entries, hyperparameters)
+    return Outcome(float_of(value), fingerprint, batch_entries, hyperparameters)
 
 
-def hyperparameter_forms(program: Program, step: int) -> dict[str, str | int | bool | None]:
+def hyperparameter_forms(program: Program, step: int, *, settles: bool = False) -> dict[str, str | int | bool | None]:
     """The recorded form of `Program.hyperparameters(step)`: scalars only, floats as bits.
+
+    Args:
+        program: the run's.
+        step: number of the step.
+        settles: whether every NaN is given one pattern.
 
     Raises:
         UsageError: `program`.
     """
-    from protocol.plain import to_plain
-
     declared = program.hyperparameters(step)
     forms: dict[str, str | int | bool | None] = {}
     for name, value in declared.items():
         form = to_plain(value.item() if isinstance(value, torch.Tensor) else value, path=f"hyperparameters()[{name!r}]")
         if isinstance(form, list | dict) or not (isinstance(name, str) and name.isascii() and name.isprintable()):
             raise UsageError("program", f"hyperparameters()[{name!r}] must be a number, text, bool or None")
-        forms[name] = form
+        forms[name] = settled(form) if settles else form
     return forms
 
 
@@ -158,8 +164,6 @@ def flatten_batch(batch: Any, exact: Settling | None = None) -> tuple[list[Entry
     Raises:
         UsageError: `program`, for a part that is neither.
     """
-    from protocol.plain import to_plain
-
     leaves: dict[str, Any] = {}
 
     def walk(path: str, value: Any) -> None:
@@ -174,7 +178,8 @@ def flatten_batch(batch: Any, exact: Settling | None = None) -> tuple[list[Entry
             for index, item in enumerate(value):
                 walk(f"{path}/{index}", item)
         else:
-            leaves[path] = encode(to_plain(value, path=path))
+            form = to_plain(value, path=path)
+            leaves[path] = encode(settled(form) if exact else form)
 
     walk("batch", batch)
     entries, buffers = [], {}
@@ -244,6 +249,13 @@ def _bits(value: torch.Tensor) -> str:
     return "f32:" + struct.pack(">I", int(value.float().cpu().view(torch.int32).item()) & 0xFFFFFFFF).hex()
 
 
+def _settled(bits: str) -> str:
+    """The bits of a float, NaN in the one pattern that the exact arithmetic gives it: machines disagree about it."""
+    if not math.isnan(float_of(bits)):
+        return bits
+    return "f32:7fc00000" if bits.startswith("f32:") else NAN
+
+
 def _scalar_loss(loss: Any, program: Program) -> str:
     """Bits of the loss as returned, NaN payload included: NaN is recorded and reported, not hidden."""
     if isinstance(loss, torch.Tensor) and loss.numel() == 1:
@@ -256,11 +268,6 @@ def _scalar_loss(loss: Any, program: Program) -> str:
     raise UsageError(
         "program", f"{type(program).__qualname__}.step() must return the loss as a scalar, not a {type(loss).__name__}"
     )
-
-
-def _float(bits: str) -> float:
-    layout = ">f" if bits.startswith("f32") else ">d"
-    return float(struct.unpack(layout, bytes.fromhex(bits[4:]))[0])
 
 
 def _parameters(state: State) -> Iterator[torch.Tensor]:

@@ -26,11 +26,12 @@ class State(Mapping[str, Any]):
 
     Args:
         components: what `Program.build` returned.
+        settles: whether the run's arithmetic gives every NaN one pattern; the census then does so in plain data.
     """
 
-    __slots__ = ("_components", "step")
+    __slots__ = ("_components", "settles", "step")
 
-    def __init__(self, components: Mapping[str, Any]) -> None:
+    def __init__(self, components: Mapping[str, Any], *, settles: bool = False) -> None:
         for name in components:
             if not (isinstance(name, str) and is_identifier(name)) or name in ("step", "program"):
                 raise UsageError(
@@ -38,6 +39,7 @@ class State(Mapping[str, Any]):
                     f"build() names a component {name!r}; use ASCII identifiers other than 'step' and 'program'",
                 )
         self._components = dict(components)
+        self.settles = settles
         self.step = 0
         """Number of the step being executed, counted from 1."""
 

@@ -24,7 +24,7 @@ from torch import nn
 
 from protocol.encoding import encode
 from protocol.errors import UsageError
-from protocol.plain import to_plain
+from protocol.plain import settled, to_plain
 from protocol.statetree import ITEM_BYTES, JSON, Entry
 from witness.program import Program, State
 
@@ -63,6 +63,7 @@ class Census:
         self.aliases: dict[str, list[str]] = {}
         self._storages: dict[tuple[Any, ...], str] = {}
         self._parameters = parameter_names(state)
+        self._settles = state.settles
         attributes = {k: v for k, v in vars(program).items() if k != "_arguments"}
         try:
             if attributes:
@@ -135,9 +136,12 @@ class Census:
         """Binds plain data as canonical JSON."""
 
         def hook(item: Any) -> tuple[str, Any]:
+            if self._settles and isinstance(item, np.floating) and np.isnan(item):
+                item = type(item)("nan")
             return object_form(path, item)
 
-        self._add(path, encode(to_plain(value, hook, path=path)))
+        form = to_plain(value, hook, path=path)
+        self._add(path, encode(settled(form) if self._settles else form))
 
     def mapping(self, path: str, value: Mapping[Any, Any]) -> None:
         """Binds a mapping that holds tensors, key by key."""

@@ -122,8 +122,9 @@ def _compare(folder: Path, manifest: Manifest, job: Job, program: Program) -> No
 
 
 def _hyperparameters(folder: Path, manifest: Manifest, job: Job, program: Program) -> None:
-    with profile.arithmetic(manifest.profile)():
-        rows = [hyperparameter_forms(program, step) for step in range(job.first, job.last + 1)]
+    with profile.arithmetic(manifest.profile)() as exact:
+        steps = range(job.first, job.last + 1)
+        rows = [hyperparameter_forms(program, step, settles=bool(exact)) for step in steps]
     (folder / "hyperparameters").write_bytes(encode(rows))
 
 

@@ -93,7 +93,7 @@ def cosigned(size: int, times: int) -> bytes:
 
 
 def test_heads_fill_as_many_replies_as_they_need() -> None:
-    """512 notes of ten thousand bytes did not fit into a header, and the session of an honest run ended as malformed."""
+    """512 notes of ten thousand bytes did not fit into a header: the session of an honest run ended as malformed."""
     run = MemoryRun()
     many = cosigned(7, 60)
     assert len(many) > 8 << 10
