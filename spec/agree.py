@@ -51,14 +51,18 @@ def known_keys() -> dict[str, SigningKey]:
 KEYS = known_keys()
 
 
-def hexed(data: bytes) -> str:
-    """Bytes as vectors spell them."""
-    return "hex:" + data.hex()
+def spelt(data: bytes) -> str:
+    """Bytes as vectors spell them: text as it is, everything else in hexadecimal."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return "hex:" + data.hex()
+    return "raw:" + text if len(text) > 8 and (text.isprintable() or "\n" in text) else "hex:" + data.hex()
 
 
 def raw(text: str) -> bytes:
     """Bytes of a vector."""
-    return bytes.fromhex(text.removeprefix("hex:"))
+    return bytes.fromhex(text[4:]) if text.startswith("hex:") else text[4:].encode()
 
 
 # -- where alterations begin --------------------------------------------------------------------------
@@ -75,7 +79,7 @@ def log_case(path: Path, outliers: int = 2) -> Case:
         entries.insert(last + 1, canonical({"state_root": root, "step": step, "type": "checkpoint"}))
         notes = heads_again(entries, [1, 2, kept[0] + 1], KEYS[json.loads(entries[0])["key"]])
     leaves = (path / "corpus/leaves").read_bytes()
-    return "log", [[hexed(entry) for entry in entries], hexed(leaves), [hexed(note) for note in notes], outliers]
+    return "log", [[spelt(entry) for entry in entries], spelt(leaves), [spelt(note) for note in notes], outliers]
 
 
 def folder_cases(path: Path) -> Iterator[Case]:
@@ -88,21 +92,21 @@ def folder_cases(path: Path) -> Iterator[Case]:
     yield from (("head", [note, [manifest["key"]], None]) for note in notes)
     yield from [("corpus", [manifest["corpus"], leaves]), ("records", [manifest["corpus"], leaves, 1, [0]])]
     for claim in manifest["ledgers"]:
-        yield "claim", [hexed(canonical(claim))]
+        yield "claim", [spelt(canonical(claim))]
         if (path / f"corpus/{claim['tier']}.places").exists():
-            yield "places", [hexed((path / f"corpus/{claim['tier']}.places").read_bytes()), claim]
+            yield "places", [spelt((path / f"corpus/{claim['tier']}.places").read_bytes()), claim]
 
 
 def example_cases() -> Iterator[Case]:
     """Calls about the example."""
     yield from folder_cases(EXAMPLE / "run")
-    certificate, audit, answer = (hexed((EXAMPLE / f"{it}.json").read_bytes()) for it in ("certificate", "audit", "answer"))
+    certificate, audit, answer = (spelt((EXAMPLE / f"{it}.json").read_bytes()) for it in ("certificate", "audit", "answer"))
     head = log_case(EXAMPLE / "run")[1][2][-1]
     vkeys = [key.public.vkey for key in KEYS.values()]
     yield from [("certificate", [certificate, []]), ("certificate", [certificate, vkeys[:3]])]
     yield from [("certificates", [[certificate, certificate], []]), ("audit", [audit, []]), ("audit", [audit, vkeys[1:3]])]
     yield from [("answer", [answer, head, []]), ("answer", [answer, head, vkeys[1:3]])]
-    yield "note", [hexed((EXAMPLE / "cosigned.note").read_bytes()), [vkeys[0], key_named("cosigner.example").cosigner.vkey]]
+    yield "note", [spelt((EXAMPLE / "cosigned.note").read_bytes()), [vkeys[0], key_named("cosigner.example").cosigner.vkey]]
     yield "envelope", [audit, vkeys[2:3], 1 << 18, 1, IN_TOTO]
 
 
@@ -120,7 +124,7 @@ def made_cases(folder: Path) -> Iterator[Case]:
         keeper = Answerer(run)
         digests = [("t0-sha256", sha256(text).digest()) for text in (texts[3], texts[-1], b"other")]
         answers = [keeper.digests(digests), keeper.spans(SPANS, [texts[5][7:107], texts[-1][4000:4500], bytes(99)])]
-        yield from (("answer", [hexed(it.to_bytes()), hexed(keeper.head), []]) for it in answers)
+        yield from (("answer", [spelt(it.to_bytes()), spelt(keeper.head), []]) for it in answers)
     tokens = [b"%04d" % i * 40 for i in range(6)]
     yield from folder_cases(made_run(folder / "tokens", tokens, packing=Packing("windows", 7, 5), steps=4, tokens="uint16").path)
 
@@ -336,8 +340,8 @@ def altered_log(given: list[Any], rng: random.Random) -> list[Any]:
         except ValueError:
             break
     if key is not None and rng.random() < 0.95:
-        notes = [hexed(note) for note in heads_again(entries, sizes, key)]
-    return [[hexed(entry) for entry in entries], hexed(leaves), notes, rng.choice([0, 1, 2, outliers])]
+        notes = [spelt(note) for note in heads_again(entries, sizes, key)]
+    return [[spelt(entry) for entry in entries], spelt(leaves), notes, rng.choice([0, 1, 2, outliers])]
 
 
 EVENTS: list[dict[str, Any]] = [
@@ -359,14 +363,14 @@ def altered_list(items: list[Any], rng: random.Random) -> list[Any]:
 
 def altered_argument(value: Any, rng: random.Random) -> Any:
     """Another value of the same type, as the calls demand it."""
-    if isinstance(value, str) and value.startswith("hex:"):
+    if isinstance(value, str) and value.startswith(("hex:", "raw:")):
         data = raw(value)
         if data[:1] in (b"{", b"[") and rng.random() < 0.6:
             try:
-                return hexed(encoded(altered_value(json.loads(data), rng)))
+                return spelt(encoded(altered_value(json.loads(data), rng)))
             except (ValueError, RecursionError):
                 pass
-        return hexed(altered_bytes(data, rng))
+        return spelt(altered_bytes(data, rng))
     if isinstance(value, bool) or value is None:
         return value
     if isinstance(value, int):
@@ -383,7 +387,7 @@ def altered_note(given: list[Any], rng: random.Random) -> list[Any]:
     key = next((KEYS[vkey] for vkey in given[1] if vkey in KEYS), None)
     try:
         text = altered_text(raw(given[0]).decode().rpartition("\n\n")[0] + "\n", rng)
-        return [hexed(sign_note(text, key)), *given[1:]] if key else given
+        return [spelt(sign_note(text, key)), *given[1:]] if key else given
     except (ValueError, package_calls.WitnessError):
         return given
 
@@ -392,9 +396,9 @@ BEHIND_SIGNATURES: dict[str, Callable[[list[Any], random.Random], list[Any]]] = 
     "log": altered_log,
     "note": altered_note,
     "head": altered_note,
-    "certificate": lambda given, rng: [hexed(altered_statement(raw(given[0]), rng)), given[1]],
-    "audit": lambda given, rng: [hexed(altered_statement(raw(given[0]), rng)), given[1]],
-    "certificates": lambda given, rng: [[hexed(altered_statement(raw(it), rng)) for it in given[0]], given[1]],
+    "certificate": lambda given, rng: [spelt(altered_statement(raw(given[0]), rng)), given[1]],
+    "audit": lambda given, rng: [spelt(altered_statement(raw(given[0]), rng)), given[1]],
+    "certificates": lambda given, rng: [[spelt(altered_statement(raw(it), rng)) for it in given[0]], given[1]],
 }
 
 

@@ -290,7 +290,7 @@ TENSORS = dict(BOOL="bool", U8="uint8", I8="int8", F8_E4M3="float8_e4m3fn", F8_E
                F16="float16", BF16="bfloat16", U32="uint32", I32="int32", F32="float32", U64="uint64", I64="int64",
                F64="float64", C64="complex64")  # run-directory 4
 WIDTHS = dict(zip([*TENSORS.values(), "complex128", "json"], [1] * 5 + [2] * 4 + [4] * 3 + [8] * 4 + [16, 1], strict=True))
-ENTRIES = [dict(aliases=[TEXT], dtype="|".join(WIDTHS), name=TEXT, shape=[COUNT, 0, 16])]
+ENTRIES = [dict(aliases=[TEXT], dtype=TEXT, name=TEXT, shape=[COUNT])]
 Pieces, PIECES = dict[str, int], dict(shards=range(1, (1 << 20) + 1), size=tuple(1 << i for i in range(12, 21)))
 def size_of(entry: Any) -> int: return math.prod(entry["shape"]) * WIDTHS[entry["dtype"]]  # state-root 2
 def shards(entry: Any, pieces: Pieces) -> list[range]:  # state-root 3: where the pieces of each shard begin
@@ -301,8 +301,8 @@ def shards(entry: Any, pieces: Pieces) -> list[range]:  # state-root 3: where th
 def check_entries(entries: list[Any], pieces: Pieces) -> int:  # state-root 2; the number of pieces
     names = [name for it in entries for name in (it["name"], *it["aliases"])]
     order = all(a["name"].encode() < b["name"].encode() for a, b in pairwise(entries)) and len(set(names)) == len(names)
-    each = all(0 < len(it["name"].encode()) <= 1024 and it["aliases"] == sorted(it["aliases"]) and size_of(it) < 1 << 48
-               and (it["dtype"] != "json" or len(it["shape"]) == 1) for it in entries)
+    each = all(0 < len(it["name"].encode()) <= 1024 and it["aliases"] == sorted(it["aliases"]) and it["dtype"] in WIDTHS
+               and len(it["shape"]) <= 16 and size_of(it) < 1 << 48 for it in entries)
     need(order and each and len(entries) <= 1 << 20, "state-table")
     total = sum(len(shard) for it in entries for shard in shards(it, pieces))
     need(total <= 1 << 24, "state-table")
@@ -476,7 +476,7 @@ def check_manifest(m: dict[str, Any]) -> None:  # manifest 4, steps 2 to 4
     read_vkey(m["key"])
     files, tiers, (module, _, name) = m["program"]["files"], [it["tier"] for it in m["ledgers"]], m["program"]["entry"].partition(":")
     paths, every = [it["path"] for it in files], max(1, m["commit_every"])
-    good = all(part.isidentifier() for part in (*module.split("."), *name.split("."))) and m["ranks"] == 1
+    good = all(fits("[A-Za-z_][A-Za-z0-9_]*", it) for it in (*module.split("."), *name.split("."))) and m["ranks"] == 1
     good = good and m["batch_size"] > 0 and 1 <= m["steps"] <= 10**9 and m["probe_samples"] <= 1 << 12
     good = good and m["commit_every"] > 0 and m["checkpoint_every"] > 0 and m["checkpoint_every"] % every == 0
     good = good and all(a < b for a, b in (*pairwise(tiers), *pairwise(paths))) and len(tiers) <= 16 and 1 <= len(paths) <= 512
@@ -493,7 +493,9 @@ class Log:
     """The facts of a log: log 4."""
     def __init__(self, entries: list[bytes], leaves: bytes, heads: list[Head] = [], head: Head | None = None) -> None:  # noqa: B006
         known, peaks, heads = {}, [], [*heads, *filter(None, [head])]
-        for it in heads: need(known.setdefault(it.size, it.root) == it.root, "equivocation")
+        for it in heads:
+            need(it.size or it.root == fold([]), "head-root")
+            need(known.setdefault(it.size, it.root) == it.root, "equivocation")
         need(entries, "log-empty")
         self.m, self.run = read_manifest(entries[0]), tagged("run", entries[0]).hex()
         self.corpus, self.seed = Corpus(self.m["corpus"], leaves), unhex(self.m["seed"]["value"])
@@ -794,10 +796,11 @@ def check_folder(top: Path, vkey: str | None = None) -> tuple[Log | None, list[t
     return found, findings
 
 # -- vectors and commands -----------------------------------------------------------------------------------
-def revived(value: Any) -> Any:  # `hex:` marks bytes in a vector
+def revived(value: Any) -> Any:  # `hex:` and `raw:` mark bytes in a vector
     if isinstance(value, dict): return {k: revived(it) for k, it in value.items()}
     if isinstance(value, list): return [revived(it) for it in value]
-    return unhex(value[4:]) if isinstance(value, str) and value[:4] == "hex:" else value
+    if not isinstance(value, str) or value[:4] not in ("hex:", "raw:"): return value
+    return unhex(value[4:]) if value[0] == "h" else value[4:].encode()
 def shown(value: Any) -> Any:
     if isinstance(value, bytes): return "hex:" + value.hex()
     if isinstance(value, Fraction): return str(value)

@@ -35,7 +35,7 @@ from protocol.notes import open_head, open_note, parse_vkey
 from protocol.places import Places
 from protocol.randomness import draw, session_seed
 from protocol.records import parse_entry
-from protocol.required import draw_count
+from protocol.required import draws_asked
 from protocol.schedule import Schedule, epoch_order, probe_indices
 from protocol.session import segment
 from protocol.statetree import Entry, Pieces, Table, digest_pieces
@@ -178,7 +178,7 @@ CALLS: dict[str, Callable[..., Any]] = {
         if tries
         else soundness.draws_needed(n, share, confidence)
     ),
-    "draws-owed": lambda policy, n: draw_count(_as(policy, Policy), n),
+    "draws-owed": lambda policy, n: draws_asked(_as(policy, Policy), n),
     "manifest": lambda data: parse_manifest(data).run_id.hex(),
     "entry": parse_entry,
     "log": _log,
