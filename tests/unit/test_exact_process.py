@@ -18,7 +18,7 @@ from protocol.errors import IncompleteError, UsageError
 from protocol.exact_profile import ExactProfile, differences
 from protocol.operations import OperationProbe
 from protocol.required import Result
-from witness import exact_profile, profile, replay, switches, worker
+from witness import exact_profile, profile, programs, replay, switches, worker
 from witness.environment import VARIABLES
 from witness.execute import build, run_step
 from witness.keys import generate
@@ -243,3 +243,12 @@ def test_a_machine_that_is_not_proven_replays_nothing_and_accuses_nobody(
     assert not (tmp_path / "comparison").exists()
     error = replay._trouble(decode((tmp_path / "error").read_bytes(), Trouble, limit=1 << 16))
     assert result_of(error) == Result("incomplete", "arithmetic-unproven", "products: other bits", {"case": "products"})
+
+
+def test_reference_programs_use_no_numpy_so_that_it_cannot_excuse_them() -> None:
+    folder = Path(programs.__file__).parent
+    assert [p.name for p in folder.glob("*.py") if "numpy" in p.read_text() or "np." in p.read_text()] == []
+    program = MLP(MLPConfig(hidden=8, layers=1))
+    captured = exact_profile.capture("exact-14", {"program": program})
+    assert captured.build["numpy_functions"] is None
+    assert exact_profile.capture("exact-14", {"program": Watching()}).build["numpy_functions"] is not None
