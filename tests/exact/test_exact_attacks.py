@@ -1,12 +1,16 @@
 """What once passed although its bits depend on something: each must have defined bits, or be refused."""
 
+import asyncio
 import math
+import multiprocessing.pool
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 
 from protocol.errors import UsageError
-from witness.arithmetic import scattering
+from witness.arithmetic import mode, registry, scattering
 from witness.arithmetic.mode import activate
 
 DEVICE_ORDERS = ("own kernels", "by sorting")
@@ -221,3 +225,222 @@ def test_operators_into_given_tensors_are_those_of_their_functional_form():
         assert torch.arange(0, 1, 0.25, out=torch.empty(4, dtype=torch.float64)).tolist() == [0, 0.25, 0.5, 0.75]
         with pytest.raises(UsageError):
             torch.linalg.inv(torch.eye(3), out=torch.empty(3, 3))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_in_place_and_functional_forms_agree_in_half_precision(dtype):
+    x = torch.randn(9, 5, generator=torch.Generator().manual_seed(0)).to(dtype)
+    index = torch.tensor([1, 7, 1])
+    rows = x[:3] * 0.3
+    with activate("exact-14"):
+        assert torch.equal(x.clone().index_copy_(0, index, rows), x.index_copy(0, index, rows))
+        assert torch.equal(x.clone().index_put_((index,), rows), x.index_put((index,), rows))
+        added = x.index_put((index,), rows, accumulate=True)
+        assert torch.equal(x.clone().index_put_((index,), rows, accumulate=True), added)
+        assert torch.equal(x.clone().index_add_(0, index, rows), added)
+        assert not torch.equal(added, x)
+
+
+def test_definitions_that_change_an_operand_take_it_as_it_is():
+    """A handler that is given a converted copy would change the copy."""
+    for schema in torch._C._jit_get_all_schemas():
+        full = schema.name + (f".{schema.overload_name}" if schema.overload_name else "")
+        if not schema.name.startswith("aten::") or not torch._C._dispatch_has_kernel(full):
+            continue
+        op = getattr(getattr(torch.ops.aten, schema.name[6:]), schema.overload_name or "default", None)
+        if op is None or mode.kind_of(op) != "replaced" or schema.name.startswith("aten::_foreach"):
+            continue
+        entry = mode._entry(op)
+        changed = [a.name for a in op._schema.arguments if a.alias_info and a.alias_info.is_write and not a.is_out]
+        if entry is None or not changed or (schema.name.endswith("_") and changed == ["self"]):
+            continue
+        assert entry in registry.HALVES, op
+
+
+@pytest.mark.parametrize(
+    "compute",
+    [
+        lambda: torch.arange(3).div_(2),
+        lambda: torch.arange(3).sqrt_(),
+        lambda: torch.arange(3).add_(torch.ones(3), alpha=0.5),
+        lambda: torch.exp(torch.ones(3), out=torch.empty(3, dtype=torch.int64)),
+    ],
+)
+def test_results_do_not_lose_their_kind(compute):
+    with pytest.raises(RuntimeError, match="can't be cast"), activate("exact-14"):
+        compute()
+
+
+def test_half_precision_that_is_asked_for_rounds_the_operand_and_then_the_result():
+    x = torch.linspace(0.1, 3, 40)
+    with activate("exact-14"):
+        for dtype in (torch.bfloat16, torch.float16):
+            narrow = x.to(dtype)
+            for found, expected in (
+                (x.cumsum(0, dtype=dtype), narrow.float().cumsum(0)),
+                (x.norm(dtype=dtype), narrow.float().norm()),
+                (narrow.sum(dtype=dtype), narrow.float().sum()),
+                (x.prod(0, dtype=dtype), narrow.float().prod(0)),
+            ):
+                assert found.dtype == dtype
+                assert torch.equal(found, expected.to(dtype))
+        one = torch.tensor(1.5)
+        assert (one.bfloat16() ** one).dtype == torch.float32
+        assert (x.bfloat16() ** one).dtype == torch.bfloat16
+
+
+def test_tensors_without_dimensions_have_orders_too():
+    x = torch.tensor(2.5)
+    with activate("exact-14"):
+        assert [t.item() for t in x.kthvalue(1)] == [2.5, 0]
+        assert [t.item() for t in x.median(0)] == [2.5, 0]
+        assert torch.empty(0).median().isnan()
+        assert [t.item() for t in x.sort()] == [2.5, 0]
+        assert [t.item() for t in x.topk(1)] == [2.5, 0]
+        assert [t.item() for t in x.max(0)] == [2.5, 0]
+
+
+def test_dropout_takes_any_strides():
+    x = torch.arange(1.0, 41.0)
+    out = []
+    for given in (x, x.repeat_interleave(2)[::2], x.expand(3, 40).t()[:, 1]):
+        with activate("exact-14"):
+            torch.manual_seed(1)
+            out.append(torch.nn.functional.dropout(given.detach().requires_grad_(), 0.5))
+    assert torch.equal(out[0], out[1]) and torch.equal(out[0], out[2])
+
+
+def test_statistics_in_half_precision_are_kept_and_differentiated():
+    x = torch.randn(4, 3, 5, generator=torch.Generator().manual_seed(0)).bfloat16().requires_grad_()
+    mean, var = torch.zeros(3).bfloat16(), torch.ones(3).bfloat16()
+    with activate("exact-14"):
+        out = torch.ops.aten._native_batch_norm_legit(x, None, None, mean, var, True, 0.5, 1e-5)[0]
+        out.square().sum().backward()
+    assert mean.any()
+    assert x.grad.dtype == torch.bfloat16
+
+
+A = torch.randn(20, 30, generator=torch.Generator().manual_seed(2))
+
+
+def product():
+    return (A @ A.t()).tanh()
+
+
+@pytest.fixture(scope="module")
+def exact_product():
+    with activate("exact-14"):
+        found = product()
+    assert not torch.equal(found, product())
+    return found
+
+
+def in_thread(function):
+    box = []
+    thread = threading.Thread(target=lambda: box.append(function()))
+    thread.start()
+    thread.join()
+    return box[0]
+
+
+def in_backward(function):
+    class Backward(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):  # noqa: ARG004
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, g):  # noqa: ARG004
+            return function()
+
+    x = torch.zeros(20, 20, requires_grad=True)
+    return torch.autograd.grad(Backward.apply(x).sum(), x)[0]
+
+
+def in_hook(function):
+    box = []
+    x = torch.zeros(2, requires_grad=True)
+    y = x * 2
+    y.register_hook(lambda _: box.append(function()))
+    y.sum().backward()
+    return box[0]
+
+
+BEFORE = ThreadPoolExecutor(1)
+
+
+@pytest.mark.parametrize(
+    "through",
+    [
+        in_thread,
+        lambda f: in_thread(lambda: in_thread(f)),
+        lambda f: BEFORE.submit(f).result(),
+        lambda f: next(BEFORE.map(lambda _: f(), [0])),
+        lambda f: multiprocessing.pool.ThreadPool(1).apply(f),
+        lambda f: asyncio.run(asyncio.to_thread(f)),
+        in_backward,
+        lambda f: in_thread(lambda: in_backward(f)),
+        in_hook,
+        lambda f: torch.jit.wait(torch.jit.fork(f)),
+        lambda f: torch.inference_mode()(f)(),
+        lambda f: torch.compile(f, backend="eager")(),
+        lambda f: torch.vmap(lambda x: f() + x)(torch.zeros(2, 20, 20))[1],
+        lambda f: torch.func.functional_call(torch.nn.Identity(), {}, (f(),)),
+    ],
+)
+def test_no_way_leads_around_the_modes(through, exact_product):
+    BEFORE.submit(int).result()
+    with activate("exact-14"):
+        assert torch.equal(through(product), exact_product)
+
+
+def test_threads_leave_the_arithmetic_when_it_ends(exact_product):
+    go, box = threading.Event(), []
+
+    def work():
+        box.append(product())
+        go.wait()
+        box.append(product())
+
+    with activate("exact-14"):
+        thread = threading.Thread(target=work)
+        thread.start()
+        pool = ThreadPoolExecutor(1)
+        assert torch.equal(pool.submit(product).result(), exact_product)
+        while not box:
+            pass
+    go.set()
+    thread.join()
+    assert torch.equal(box[0], exact_product)
+    assert torch.equal(box[1], product())
+    assert torch.equal(pool.submit(product).result(), product())
+
+
+def test_threads_of_others_are_left_alone(exact_product):
+    """A thread that is not under the arithmetic starts threads that are not."""
+    inside, done, box = threading.Event(), threading.Event(), []
+
+    def other():
+        inside.wait()
+        box.append(in_thread(product))
+        done.set()
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    with activate("exact-14"):
+        inside.set()
+        done.wait()
+    thread.join()
+    assert torch.equal(box[0], product())
+
+
+def test_processes_inherit_by_fork_or_are_refused(exact_product):
+    with activate("exact-14"):
+        with pytest.raises(UsageError, match="spawn"):
+            multiprocessing.get_context("spawn").Process(target=product).start()
+        receive, send = multiprocessing.get_context("fork").Pipe()
+        process = multiprocessing.get_context("fork").Process(target=lambda: send.send(product().tolist()))
+        process.start()
+        found = receive.recv()
+        process.join()
+    assert torch.equal(torch.tensor(found), exact_product)

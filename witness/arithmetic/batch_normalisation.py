@@ -110,6 +110,7 @@ def native_batch_norm_backward(
     seen, g = _seen(x), _seen(grad)
     if not train or mean is None or scale is None:
         mean, scale = _running(running_mean, running_var, eps)
+    mean, scale = widened(mean), widened(scale)
     by_x = by_weight = by_bias = None
     if wanted[1] or wanted[2] or train:
         by_weight, by_bias = gradient_totals(g, seen, mean, scale, 1)
@@ -127,7 +128,7 @@ def native_batch_norm_backward(
     )
 
 
-@operator("_native_batch_norm_legit.default")
+@operator("_native_batch_norm_legit.default", halves=True)
 def native_batch_norm_legit(
     x: torch.Tensor,
     weight: Optional,
@@ -142,7 +143,7 @@ def native_batch_norm_legit(
     return native_batch_norm(x, weight, bias, running_mean, running_var, training, momentum, eps)
 
 
-@operator("_native_batch_norm_legit.no_stats")
+@operator("_native_batch_norm_legit.no_stats", halves=True)
 def native_batch_norm_without_statistics(
     x: torch.Tensor, weight: Optional, bias: Optional, training: bool, momentum: float, eps: float
 ) -> Triple:
@@ -150,7 +151,7 @@ def native_batch_norm_without_statistics(
     return native_batch_norm(x, weight, bias, None, None, training, momentum, eps)
 
 
-@operator("_native_batch_norm_legit_no_training.default")
+@operator("_native_batch_norm_legit_no_training.default", halves=True)
 def native_batch_norm_in_evaluation(
     x: torch.Tensor,
     weight: Optional,

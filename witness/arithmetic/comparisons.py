@@ -154,6 +154,8 @@ def topk(
 @operator("kthvalue")
 def kthvalue(x: torch.Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
     """The k-th of a stable sort, counted from 1."""
+    if not x.dim():
+        return kthvalue(x.reshape(1), k, 0)
     values, indices = torch.sort(x, dim=dim, stable=True)
     chosen = values.narrow(dim, k - 1, 1).clone(), indices.narrow(dim, k - 1, 1).clone()
     return chosen if keepdim else (chosen[0].squeeze(dim), chosen[1].squeeze(dim))
@@ -162,6 +164,8 @@ def kthvalue(x: torch.Tensor, k: int, dim: int = -1, keepdim: bool = False) -> t
 @operator("median.dim")
 def median_dim(x: torch.Tensor, dim: int, keepdim: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
     """The lower median and its index, by a stable sort; NaN, where there is one."""
+    if not x.dim():
+        return median_dim(x.reshape(1), 0)
     values, indices = torch.sort(x, dim=dim, stable=True)
     n = x.shape[dim]
     place = torch.where(x.isnan().any(dim, keepdim=True), n - 1, (n - 1) // 2)
@@ -171,5 +175,7 @@ def median_dim(x: torch.Tensor, dim: int, keepdim: bool = False) -> tuple[torch.
 
 @operator("median.default")
 def median(x: torch.Tensor) -> torch.Tensor:
-    """The lower median of all elements."""
+    """The lower median of all elements; NaN of none."""
+    if not x.numel():
+        return x.new_full((), torch.nan)
     return median_dim(x.reshape(-1), 0)[0]

@@ -32,6 +32,7 @@ GRAIN = 1 << 15
 OPTIONS = {"nogil": True, "fastmath": False, "error_model": "numpy", "boundscheck": False}
 
 _COMPILED = numba is not None and os.environ.get("WITNESS_KERNELS", "on") != "off"
+_submit: Any = ThreadPoolExecutor.submit  # torch's modes are nothing to kernels: see `witness.arithmetic.threads`
 _state: dict[str, Any] = {"on": _COMPILED, "pool": None}
 
 
@@ -86,7 +87,7 @@ def run(function: Callable[..., None], count: int, *args: Any, weight: int = 1) 
         return
     bounds = [count * part // threads for part in range(threads + 1)]
     pool = _pool()
-    parts = [pool.submit(function, bounds[i], bounds[i + 1], *args) for i in range(1, threads)]
+    parts = [_submit(pool, function, bounds[i], bounds[i + 1], *args) for i in range(1, threads)]
     function(0, bounds[1], *args)
     for part in parts:
         part.result()

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 
 from witness.arithmetic import compiled, philox, sampling
+from witness.arithmetic.derivatives import array
 from witness.arithmetic.kernels import sampling as kernels
 from witness.arithmetic.randomness import draw_key
 from witness.arithmetic.registry import function, operator
@@ -57,7 +58,7 @@ def native_dropout(x: torch.Tensor, p: float, train: bool | None = True) -> tupl
     words = philox.words(draw_key(), x.numel(), x.device)
     if x.dtype == torch.float32 and limit and compiled.usable(words):
         out, mask = torch.empty(x.shape, dtype=x.dtype), torch.empty(x.shape, dtype=torch.bool)
-        flat = [t.detach().reshape(-1).numpy() for t in (x, out, mask)]
+        flat = [array(t) for t in (x.contiguous(), out, mask)]
         compiled.run(kernels.dropout, x.numel(), words.numpy().view("uint32"), limit - 1, scale, *flat, weight=2)
         return (out if x.is_contiguous() else torch.empty_like(x).copy_(out)), mask
     mask = (philox.unsigned(words) < limit).reshape(x.shape)
@@ -70,8 +71,7 @@ def native_dropout_backward(gradient: torch.Tensor, mask: torch.Tensor, scale: f
     factor = noise(1.0 / scale, gradient.dtype) if scale else 0.0
     if gradient.dtype == torch.float32 and compiled.usable(gradient, mask):
         out = torch.empty_like(gradient)
-        flat = [t.detach().reshape(-1).numpy() for t in (gradient, out)]
-        compiled.run(kernels.dropout_backward, out.numel(), mask.reshape(-1).numpy(), factor, *flat, weight=2)
+        compiled.run(kernels.dropout_backward, out.numel(), array(mask), factor, array(gradient), array(out), weight=2)
         return out
     return gradient * (mask.to(gradient.dtype) * factor)
 

@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from protocol.errors import UsageError
-from witness.arithmetic import definitions, guards, recomputation, registry, table, truncation, variants
+from witness.arithmetic import definitions, guards, recomputation, registry, table, threads, truncation, variants
 from witness.arithmetic.scaling import canonical_nan
 
 __all__ = ["ExactFunctions", "ExactOperators", "activate", "kind_of", "prove"]
@@ -29,24 +29,34 @@ class ExactOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     supports_higher_order_operators = True
 
+    def __init__(self, scope: threads.Scope | None = None) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._scope = scope
+
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Runs one operator's definition."""
         del types
-        plan = _plan(func)
+        plan = _plan(func) if self._scope is None or self._scope.active else func
         return plan(*args, **kwargs) if kwargs else plan(*args)
 
 
 class ExactFunctions(TorchFunctionMode):
     """Sends functions of torch's Python interface to their definitions; the rest passes."""
 
+    def __init__(self, scope: threads.Scope | None = None) -> None:
+        super().__init__()
+        self._scope = scope
+
     def __torch_function__(
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Runs one function's definition, or the function."""
         del types
-        return registry.FUNCTIONS.get(func, func)(*args, **(kwargs or {}))
+        if self._scope is None or self._scope.active:
+            func = registry.FUNCTIONS.get(func, func)
+        return func(*args, **(kwargs or {}))
 
 
 @functools.cache
@@ -174,10 +184,17 @@ def activate(name: str) -> Iterator[Exact]:
         variants.settings(),
         truncation.substituted(),
         recomputation.under(ExactFunctions),
-        ExactOperators(),  # type: ignore[no-untyped-call]
-        ExactFunctions(),
+        threads.under(_modes) as scope,
+        _modes(scope),
     ):
         yield Exact()
+
+
+@contextmanager
+def _modes(scope: threads.Scope) -> Iterator[None]:
+    """Both modes, in one thread."""
+    with ExactOperators(scope), ExactFunctions(scope):
+        yield
 
 
 def prove() -> None:

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from protocol.errors import UsageError
+from witness.arithmetic.derivatives import widened
 from witness.arithmetic.registry import operator
 from witness.arithmetic.scattering import flat_places, latest
 
@@ -177,7 +178,7 @@ def index_put_(x: torch.Tensor, indices: Indices, values: torch.Tensor, *args: A
     """Placing at indices in place: without a copy of `x` where nothing is added and no place is met twice."""
     if not (args[0] if args else kwargs.get("accumulate", False)) and not _met_twice(x, indices):
         return torch.ops.aten.index_put_.default(x, indices, values, False)  # type: ignore[no-any-return]
-    return x.copy_(index_put(x, indices, values, *args, **kwargs))
+    return x.copy_(index_put(widened(x), indices, widened(values), *args, **kwargs))
 
 
 def _accumulate(x: torch.Tensor, places: torch.Tensor, source: torch.Tensor) -> torch.Tensor:

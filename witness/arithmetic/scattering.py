@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from protocol.errors import UsageError
+from witness.arithmetic.derivatives import laid_out
 from witness.arithmetic.guards import overlaps
 from witness.arithmetic.registry import OPERATORS, operator
 
@@ -108,7 +109,8 @@ def max_unpool(x: torch.Tensor, index: torch.Tensor, output_size: list[int], *gi
         raise RuntimeError(f"unpooling of {tuple(x.shape)} into {list(output_size)}: an index lies outside")
     planes = torch.arange(x.shape[:-d].numel(), device=x.device)[:, None] * plane
     places = index.reshape(-1, x.shape[-d:].numel()) + planes
-    return latest(x.new_zeros(*x.shape[:-d], *output_size), places.reshape(-1), x.reshape(-1))
+    y = latest(x.new_zeros(*x.shape[:-d], *output_size), places.reshape(-1), x.reshape(-1))
+    return laid_out(y, x)
 
 
 @operator("put")

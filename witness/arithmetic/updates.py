@@ -12,6 +12,7 @@ from witness.arithmetic import compiled, elementwise
 from witness.arithmetic.guards import shares
 from witness.arithmetic.kernels import updates as kernels
 from witness.arithmetic.registry import operator
+from witness.arithmetic.variants import castable
 
 Number = int | float
 
@@ -32,7 +33,9 @@ def _stored(x: torch.Tensor, formula: Callable[..., torch.Tensor], *args: Any, *
     if x.dtype.itemsize == 2 and x.is_floating_point():
         wide = [a.float() if isinstance(a, torch.Tensor) and a.dtype.itemsize == 2 else a for a in args]
         return x.copy_(formula(x.float(), *wide, **kwargs))
-    return x.copy_(formula(x, *args, **kwargs))
+    result = formula(x, *args, **kwargs)
+    castable(result, x)
+    return x.copy_(result)
 
 
 @operator("add_", halves=True, in_place=True)

@@ -40,7 +40,7 @@ def of(op: Any, handler: Callable[..., Any], *, halves: bool, in_place: bool) ->
     schema = op._schema  # noqa: SLF001
     outs = [a.name for a in schema.arguments if a.is_out]
     name = schema.name.partition("::")[2]
-    compute = handler if halves else _widened(handler)
+    compute = handler if halves or in_place else _widened(handler)
     if outs:
         typed = name in FACTORIES or schema.overload_name == "float_float_out"
 
@@ -50,6 +50,7 @@ def of(op: Any, handler: Callable[..., Any], *, halves: bool, in_place: bool) ->
                 kwargs["dtype"] = given[0].dtype
             results = compute(*args, **kwargs)
             for target, result in zip(given, results if len(outs) > 1 else [results], strict=True):
+                castable(result, target)
                 if target.shape != result.shape:
                     target.resize_(result.shape)
                 target.copy_(result)
@@ -59,41 +60,57 @@ def of(op: Any, handler: Callable[..., Any], *, halves: bool, in_place: bool) ->
     if name.endswith("_") and not in_place:
 
         def onto(target: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-            return target.copy_(compute(target, *args, **kwargs))
+            result = compute(target, *args, **kwargs)
+            castable(result, target)
+            return target.copy_(result)
 
         return onto
     return compute
 
 
+def castable(result: torch.Tensor, target: torch.Tensor) -> None:
+    """Raises what torch raises where a result would lose its kind in a tensor that was given."""
+    if result.dtype != target.dtype and not torch.can_cast(result.dtype, target.dtype):
+        raise RuntimeError(f"result type {result.dtype} can't be cast to the desired output type {target.dtype}")
+
+
 def _widened(handler: Callable[..., Any]) -> Callable[..., Any]:
-    """Half-precision operands are converted to float32, results back: two IEEE conversions around one definition."""
+    """Half-precision operands are converted to float32, results back: two IEEE conversions around one definition.
+
+    Where half precision is asked for by `dtype`, operands are first rounded to it, as in torch.
+    """
 
     def compute(*args: Any, **kwargs: Any) -> Any:
+        wanted = kwargs.get("dtype")
+        if wanted in HALVES and any(isinstance(a, torch.Tensor) for a in args):
+            args = tuple(_narrow(_wide(a), wanted) for a in args)
+            del kwargs["dtype"]
+            wanted = None
         halves = _half_of(args)
         if halves is None:
             return handler(*args, **kwargs)
-        wide = [_wide(a) for a in args]
-        result = handler(*wide, **{k: _wide(v) for k, v in kwargs.items()})
-        if kwargs.get("dtype") in (torch.float32, torch.float64):
-            return result
-        return _narrow(result, halves)
+        result = handler(*map(_wide, args), **{k: _wide(v) for k, v in kwargs.items()})
+        return result if wanted is not None else _narrow(result, halves)
 
     return compute
 
 
 def _half_of(args: tuple[Any, ...]) -> torch.dtype | None:
-    """The half precision that the result has; None where torch would promote to a wider type."""
-    found = None
-    for a in args:
-        for t in a if isinstance(a, list | tuple) else (a,):
-            if isinstance(t, torch.Tensor) and t.is_floating_point():
-                if t.dtype in HALVES:
-                    if found is not None and found != t.dtype:
+    """The half precision that the result has; None where torch would promote to a wider type.
+
+    Tensors without dimensions have a say only where there are no others.
+    """
+    for scalars in (False, True):
+        found = None
+        for a in args:
+            for t in a if isinstance(a, list | tuple) else (a,):
+                if isinstance(t, torch.Tensor) and t.is_floating_point() and (t.dim() == 0) == scalars:
+                    if t.dtype not in HALVES or found not in (None, t.dtype):
                         return None
                     found = t.dtype
-                elif t.dim():
-                    return None
-    return found
+        if found is not None:
+            return found
+    return None
 
 
 def _wide(value: Any) -> Any:
