@@ -23,6 +23,8 @@ HEADER_ROOM = 1 << 10
 """Bytes of a header that lists things, besides the list."""
 PART = 1 << 23
 """Most payload bytes a prover puts into one reply."""
+MAX_ANSWER_SECONDS, MAX_SESSION_SECONDS = 1 << 20, 1 << 25
+"""Twelve days, and a year."""
 SessionId = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{32}\Z")]
 Note = Annotated[str, msgspec.Meta(max_length=1 << 16)]
 S = TypeVar("S", bound="Struct")
@@ -37,13 +39,16 @@ class Policy(Struct, frozen=True):
         draws: uniform draws; 0 lets confidence and bad_fraction decide.
         outliers: how many largest updates and loss rises are challenged besides.
         answer_seconds: time the prover has for each answer; after it, unanswered is diverged.
+        session_seconds: time it has for all of them together. Whoever answers a byte at a time is asked no longer than
+            this; it is known to both from the beginning, like the time for one answer, so that it accuses rightly.
     """
 
     confidence: Annotated[str, msgspec.Meta(max_length=64)]
     bad_fraction: Annotated[str, msgspec.Meta(max_length=64)]
     draws: Count = 0
     outliers: Annotated[int, msgspec.Meta(ge=0, le=1024)] = 2
-    answer_seconds: Annotated[int, msgspec.Meta(ge=1, le=1 << 20)] = 600
+    answer_seconds: Annotated[int, msgspec.Meta(ge=1, le=MAX_ANSWER_SECONDS)] = 600
+    session_seconds: Annotated[int, msgspec.Meta(ge=1, le=MAX_SESSION_SECONDS)] = 604_800
 
 
 class Hello(Struct, frozen=True, tag="hello", tag_field="type"):

@@ -1,4 +1,8 @@
-"""Answers that take a while: a prover says Pending until a state is rebuilt; the policy says how long that may be."""
+"""Answers that take a while: a prover says Pending until a state is rebuilt; the policy says how long that may be.
+
+It says so twice: for one answer, and for all of them together. A prover that may take its time for every answer could
+give its states byte by byte, and hold a verifier for years.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar, runtime_checkable
 
 from protocol.errors import VerificationError
+from protocol.messages import Policy
 from protocol.proving import StatePending
 
 T = TypeVar("T")
@@ -36,9 +41,12 @@ class Clock:
 class Ask:
     """Asks one prover under one policy.
 
+    What counts is the time in which somebody waits for the prover: exchanges, and pauses between them. What the
+    verifier does with an answer takes none of it.
+
     Args:
         transport: to the prover.
-        answer_seconds: the policy's time for one answer.
+        policy: its times for one answer, and for all.
         clock: time.
         progress: called with the steps done and owed, each time an answer is Pending.
     """
@@ -46,23 +54,48 @@ class Ask:
     def __init__(
         self,
         transport: Callable[[bytes], bytes] | TimedTransport,
-        answer_seconds: float,
+        policy: Policy,
         clock: Clock,
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
-        self._transport, self._seconds, self._clock, self._progress = transport, answer_seconds, clock, progress
+        self._transport, self._policy, self._clock, self._progress = transport, policy, clock, progress
+        self.waited = 0.0
+        """Seconds in which the prover was waited for."""
 
     def __call__(self, request: bytes, take: Callable[[bytes], T]) -> T:
-        """What `take` makes of the reply; see `ask`."""
+        """What `take` makes of the reply; see `ask`.
+
+        Raises:
+            VerificationError: `unanswered`, also where nothing is left of the session's time.
+        """
+        left = self._policy.session_seconds - self.waited
+        if left <= 0:
+            raise VerificationError(
+                "unanswered",
+                f"the prover has taken {round(self.waited, 1)} seconds for its answers; the policy gives "
+                f"{self._policy.session_seconds} to all of them together",
+                evidence={"seconds": round(self.waited, 1), "session_seconds": self._policy.session_seconds},
+            )
         return ask(
-            self._transport,
+            self,
             request,
             take,
-            deadline=self._clock.now() + self._seconds,
+            deadline=self._clock.now() + min(self._policy.answer_seconds, left),
             clock=self._clock.now,
-            sleep=self._clock.sleep,
+            sleep=lambda seconds: self._count(lambda: self._clock.sleep(seconds)),
             progress=self._progress,
         )
+
+    def within(self, frame: bytes, seconds: float) -> bytes:
+        """One exchange; what it takes is counted."""
+        return self._count(lambda: exchange(self._transport, frame, seconds))
+
+    def _count(self, wait: Callable[[], T]) -> T:
+        began = self._clock.now()
+        try:
+            return wait()
+        finally:
+            self.waited += self._clock.now() - began
 
 
 def ask(
@@ -96,7 +129,7 @@ def ask(
     while True:
         left = deadline - clock()
         try:
-            return take(_exchange(transport, frame, max(left, LAST_CALL)))
+            return take(exchange(transport, frame, max(left, LAST_CALL)))
         except StatePending as pending:
             state = pending
         except VerificationError as error:
@@ -117,7 +150,8 @@ def ask(
         pause = min(2 * pause, LONGEST_PAUSE)
 
 
-def _exchange(transport: Callable[[bytes], bytes] | TimedTransport, frame: bytes, seconds: float) -> bytes:
+def exchange(transport: Callable[[bytes], bytes] | TimedTransport, frame: bytes, seconds: float) -> bytes:
+    """One exchange, held to a time where the transport can be."""
     if isinstance(transport, TimedTransport):
         return transport.within(frame, seconds)
     return transport(frame)

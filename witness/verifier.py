@@ -29,7 +29,7 @@ from protocol.places import raw_places
 from protocol.required import CHECKS, ChallengeResult, CheckResult, Result, assess, draw_count, verdict_of
 from protocol.verifying import VerifierSession
 from witness import source
-from witness.asking import Ask, Clock
+from witness.asking import LAST_CALL, Ask, Clock, exchange
 from witness.challenging import Challenger
 from witness.documents import asked_documents, exclusion
 from witness.exact_profile import announce_compilation
@@ -102,7 +102,7 @@ class Verification:
         UsageError: `not-a-fraction`, `impossible-count`: a policy that a run of this length cannot be held to.
         """
         self.session = VerifierSession(self.policy, self.nonce, held=self.options.held)
-        ask = Ask(self.transport, self.policy.answer_seconds, self.clock, self.listener.waiting)
+        ask = Ask(self.transport, self.policy, self.clock, self.listener.waiting)
         with TemporaryDirectory(prefix="witness-verify-", ignore_cleanup_errors=True) as work:
             # 1. the prover binds itself to a head before it knows the nonce
             self.listener.stage("binding the prover to a signed head")
@@ -116,7 +116,7 @@ class Verification:
             finally:
                 records.close()
                 with suppress(WitnessError):  # courtesy only: nothing hangs on the prover's hearing it
-                    self.transport(self.session.close_request())
+                    exchange(self.transport, self.session.close_request(), LAST_CALL)
             return self._certify(manifest)
 
     # -- steps 2 to 6 -----------------------------------------------------------------------------

@@ -83,7 +83,7 @@ class BlindAudit(checks.LogAudit):
 
 def policy_for(steps: int, draws: int) -> Policy:
     """So many draws, stated against a run with a single bad step."""
-    return Policy("0.9", f"1/{max(steps, 1)}", draws=draws, answer_seconds=5)
+    return Policy("0.9", f"1/{max(steps, 1)}", draws=draws, answer_seconds=5, session_seconds=120)
 
 
 def audit_of(run: Path) -> checks.LogAudit:

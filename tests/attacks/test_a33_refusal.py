@@ -34,6 +34,16 @@ STALL = Row(
     bad=1,
     draws=3,
 )
+DRIP = Row(
+    "A33",
+    "opens the state that was drawn byte by byte, each in its time",
+    "draw",
+    "the step",
+    "unanswered",
+    AT,
+    bad=1,
+    draws=3,
+)
 NONCE = Row(
     "A33", "refuses to go on once it has seen the nonce", "opening", "every challenge counts as refused", "refused"
 )
@@ -47,7 +57,7 @@ LOST = Row(
     bad=2,
     draws=3,
 )
-ROWS = (STATE, RECORDS, STALL, NONCE, LOST)
+ROWS = (STATE, RECORDS, STALL, DRIP, NONCE, LOST)
 
 
 def stalling(step: int) -> Callable[[Transport], Transport]:
@@ -82,6 +92,24 @@ def test_what_is_not_opened_is_a_divergence(
     seen = found_by_draws_alone(edited, row, wrap=prover, clock=fast())
     assert seen.facts["searched_from"] == AT - 1
     assert honest_mlp.verdict == "reproduced"
+
+
+def test_whoever_answers_a_byte_at_a_time_runs_out_of_it(edited: Path) -> None:
+    """A hole until it was tried: every answer was in time, and the session would have taken a month."""
+    clock, asked = fast(), 0
+
+    def change(request: m.Request, reply: bytes) -> bytes:
+        nonlocal asked
+        if not (isinstance(request, m.OpenState) and request.step == AT - 1):
+            return reply
+        asked += 1
+        clock.sleep(4.5)
+        part, payload = m.unpack_reply(reply, m.Part)
+        return m.pack(part, payload[:1])
+
+    seen = found_by_draws_alone(edited, DRIP, wrap=tampering(change), clock=clock)
+    assert asked * 4.5 <= 120 + 5
+    assert seen.facts["session_seconds"] == 120
 
 
 @pytest.mark.parametrize("silent", [False, True])

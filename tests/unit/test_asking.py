@@ -8,7 +8,8 @@ from http_support import DONE, Clock
 from protocol import messages as m
 from protocol.errors import VerificationError
 from protocol.opening import expect
-from witness.asking import LAST_CALL, LONGEST_PAUSE, ask
+from witness.asking import LAST_CALL, LONGEST_PAUSE, Ask, ask
+from witness.asking import Clock as Times
 
 PENDING = [m.pack(m.Pending(done, 9)) for done in range(10)]
 
@@ -112,3 +113,61 @@ def test_the_last_exchange_gets_some_seconds_however_late_it_begins():
     with pytest.raises(VerificationError):
         ask(transport, b"", take, deadline=clock.now + 0.1, clock=clock, sleep=clock.sleep)
     assert transport.given == [LAST_CALL, LAST_CALL]
+
+
+POLICY = m.Policy("0.9", "0.5", answer_seconds=10, session_seconds=60)
+
+
+def asker(transport, clock: Clock, policy: m.Policy = POLICY) -> Ask:
+    return Ask(transport, policy, Times(clock, clock.sleep))
+
+
+def test_all_answers_together_have_a_time_too():
+    """Every single one is in time."""
+    clock = Clock()
+    asked = asker(lambda _: clock.sleep(9) or DONE, clock)
+    answers = 0
+    with pytest.raises(VerificationError) as caught:
+        while True:
+            asked(b"", take)
+            answers += 1
+    assert caught.value.code == "unanswered"
+    assert answers == 7
+    assert caught.value.evidence == {"seconds": 63, "session_seconds": 60}
+
+
+def test_pauses_between_pending_answers_count():
+    clock = Clock()
+    replies = itertools.cycle([PENDING[1], PENDING[2], PENDING[3], DONE])
+    asked, answers = asker(lambda _: next(replies), clock), 0
+    with pytest.raises(VerificationError):
+        while True:
+            asked(b"", take)
+            answers += 1
+            clock.now += 1  # our own
+    assert (answers, asked.waited) == (43, pytest.approx(60))  # of 1.4 seconds each, the last one cut short
+
+
+def test_an_answer_has_no_more_time_than_is_left_to_all():
+    clock = Clock()
+    transport = Timed(clock, [PENDING[0]] * 4 + [DONE])
+    asked = asker(transport, clock, m.Policy("0.9", "0.5", answer_seconds=50, session_seconds=12))
+    asked(b"", take)
+    waited = asked.waited
+    assert 0 < waited < 10
+    with pytest.raises(VerificationError):
+        asked(b"", take)
+    assert transport.given[-1] == pytest.approx(max(12 - waited, LAST_CALL))
+
+
+def test_what_the_verifier_does_with_answers_takes_none_of_their_time():
+    clock = Clock()
+
+    def slowly(reply: bytes) -> m.Done:
+        clock.sleep(1000)
+        return take(reply)
+
+    asked = asker(lambda _: DONE, clock)
+    for _ in range(5):
+        assert asked(b"", slowly) == m.Done()
+    assert asked.waited == 0

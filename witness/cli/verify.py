@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from protocol.errors import CODES, UsageError
+from protocol.messages import MAX_ANSWER_SECONDS, MAX_SESSION_SECONDS
 from witness.cli.progress import Progress
 
 if TYPE_CHECKING:
@@ -65,10 +66,17 @@ def _seconds(ctx: click.Context, parameter: click.Parameter, value: str | None) 
 )
 @click.option(
     "--answer-seconds",
-    type=click.IntRange(1),
+    type=click.IntRange(1, MAX_ANSWER_SECONDS),
     default=600,
     show_default=True,
     help="Time the prover has for each answer.",
+)
+@click.option(
+    "--patience",
+    default="7d",
+    show_default=True,
+    callback=_seconds,
+    help="Time the prover has for all answers together, like 12h; what is unanswered then counts as diverged.",
 )
 @click.option(
     "--outliers",
@@ -109,6 +117,7 @@ def command(ctx: click.Context, /, target: str, as_json: bool, out: Path | None,
         draws=draws,
         outliers=options["outliers"],
         answer_seconds=options["answer_seconds"],
+        session_seconds=max(1, min(int(options["patience"]), MAX_SESSION_SECONDS)),
     )
     _check(policy)
     key = keys.read_key(options["key"]) if options["key"] else keys.generate("verifier")
