@@ -22,6 +22,7 @@ from typing import Any
 
 from protocol.errors import UsageError
 
+
 @dataclass(slots=True)
 class Scope:
     """One activation.
