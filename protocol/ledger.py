@@ -60,7 +60,7 @@ class Ledger:
         if len(rows) % ROW_BYTES or len(pairs) != max(0, self._size - 1) * ROW_BYTES:
             raise ProtocolError("ledger-buffers", f"{len(rows)} bytes of rows and {len(pairs)} of nodes are no ledger")
         self.rows, self.pairs = rows, pairs
-        self._found: dict[tuple[int, int], tuple[int, int, int]] = {}
+        self._found: dict[tuple[int, int], int] = {}
         self._ways: dict[int, tuple[int, int, tuple[bytes, ...]]] = {}
         self.root = self._node(0, self._size, 0)
 
@@ -90,8 +90,10 @@ class Ledger:
         way = asked >> (MAX_DEPTH - _REMEMBERED)
         low, high, siblings = self._ways.get(way, (0, self._size, ()))
         path = list(siblings)
+        if high - low > 1:
+            first, last = self._number(low), self._number(high - 1)
         while high - low > 1:
-            depth, middle, first = self._branching(low, high)
+            depth, middle = self._branching(low, high, first, last)
             parting = MAX_DEPTH - (first ^ asked).bit_length()
             if parting < depth:  # the key leaves the path above the node at which these keys part
                 path += [EMPTY] * (parting - len(path))
@@ -101,10 +103,10 @@ class Ledger:
             pair = self._pair(middle)
             if asked >> (MAX_DEPTH - 1 - depth) & 1:
                 path.append(pair[:HASH_BYTES])
-                low = middle
+                low, first = middle, self._number(middle)
             else:
                 path.append(pair[HASH_BYTES:])
-                high = middle
+                high, last = middle, self._number(middle - 1)
             if depth == _REMEMBERED - 1:
                 self._ways[way] = low, high, tuple(path)
         if low == high:
@@ -121,33 +123,39 @@ class Ledger:
     def _key(self, at: int) -> bytes:
         return bytes(self.rows[at * ROW_BYTES : at * ROW_BYTES + HASH_BYTES])
 
+    def _number(self, at: int) -> int:
+        return int.from_bytes(self.rows[at * ROW_BYTES : at * ROW_BYTES + HASH_BYTES], "big")
+
     def _pair(self, middle: int) -> bytes:
         return bytes(self.pairs[(middle - 1) * ROW_BYTES : middle * ROW_BYTES])
 
-    def _branching(self, low: int, high: int) -> tuple[int, int, int]:
-        """Where two or more neighbouring keys part: the depth, the first of the right ones, and the first key."""
-        if (found := self._found.get((low, high))) is not None:
-            return found
-        rows = self.rows
-        first, last = int.from_bytes(self._key(low), "big"), int.from_bytes(self._key(high - 1), "big")
+    def _branching(self, low: int, high: int, first: int, last: int) -> tuple[int, int]:
+        """Where neighbouring keys from `first` to `last` part: the depth, and the row of the first key on the right."""
         if first >= last:
             raise ProtocolError("ledger-buffers", f"the keys from row {low} to row {high - 1} are not in order")
         below = (first ^ last).bit_length() - 1
-        boundary = (last >> below << below).to_bytes(HASH_BYTES, "big")
-        middle = bisect_left(
-            range(high), boundary, low + 1, high - 1, key=lambda at: rows[at * ROW_BYTES : at * ROW_BYTES + HASH_BYTES]
-        )
-        found = MAX_DEPTH - 1 - below, middle, first
-        if found[0] < _REMEMBERED:
-            self._found[low, high] = found
-        return found
+        known = self._found.get((low, high))
+        if known is not None:
+            return MAX_DEPTH - 1 - below, known
+        rows, boundary = self.rows, (last >> below << below).to_bytes(HASH_BYTES, "big")
+        middle, right = low + 1, high - 1
+        while middle < right:
+            half = (middle + right) // 2
+            if rows[half * ROW_BYTES : half * ROW_BYTES + HASH_BYTES] < boundary:
+                middle = half + 1
+            else:
+                right = half
+        if MAX_DEPTH - 1 - below < _REMEMBERED:
+            self._found[low, high] = middle
+        return MAX_DEPTH - 1 - below, middle
 
     def _node(self, low: int, high: int, depth: int) -> bytes:
         """The hash at `depth` over neighbouring keys that share that many bits."""
         if high - low < 2:
             row = self._row(low)
             return leaf_hash(row[:HASH_BYTES], row[HASH_BYTES:]) if row else EMPTY
-        parting, middle, first = self._branching(low, high)
+        first = self._number(low)
+        parting, middle = self._branching(low, high, first, self._number(high - 1))
         pair = self._pair(middle)
         return tree.raised(inner_hash(pair[:HASH_BYTES], pair[HASH_BYTES:]), first, parting, depth)
 

@@ -42,13 +42,20 @@ class Answerer:
         size: of the head; the newest when None.
         data: where the corpus lies now, if it moved; spans are opened only where it can be read.
         books: ledgers opened before, for the same run.
+        orders: kept between questions, also by who checks the answers.
 
     Raises:
         ProtocolError, VerificationError: when log, head or corpus leaves do not hold together.
     """
 
     def __init__(
-        self, run: RunDir, *, size: int | None = None, data: Path | None = None, books: Books | None = None
+        self,
+        run: RunDir,
+        *,
+        size: int | None = None,
+        data: Path | None = None,
+        books: Books | None = None,
+        orders: Orders | None = None,
     ) -> None:
         self.head = run.latest_head() if size is None else run.read_head(size)
         self._log_path = run.log_path
@@ -67,7 +74,7 @@ class Answerer:
         self.books = books or Books(run, self.manifest, data)
         self._size = head.size
         self._tail, self.steps = self._last_entries()
-        self._orders = Orders(ORDERS_ROOM)
+        self._orders = orders or Orders(ORDERS_ROOM)
 
     @property
     def tiers(self) -> list[str]:

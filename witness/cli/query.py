@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from protocol.answer import Answer
     from protocol.answering import CheckedAnswer
     from protocol.keys import PublicKey
+    from protocol.usage import Orders
     from witness.questions import Keeper, Question
     from witness.sets import Part
 
@@ -130,7 +131,7 @@ def _ask(
 
     orders = Orders(ORDERS_ROOM)
     progress.stage("opening the ledgers")
-    keeper = _keeper(stack, target, options)
+    keeper = _keeper(stack, target, options, orders)
     evidence = [_read(path, MAX_CERTIFICATE) for path in options["evidence"]]
     evidence += [_read(path, MAX_AUDIT) for path in options["audits"]]
     if options["span"] is not None:
@@ -167,7 +168,7 @@ def _at_once(options: dict[str, Any], questions: list[Question]) -> int:
     return AT_ONCE if options["out"] is None or _is_folder(options["out"]) else len(questions)
 
 
-def _keeper(stack: ExitStack, target: str, options: dict[str, Any]) -> Keeper:
+def _keeper(stack: ExitStack, target: str, options: dict[str, Any], orders: Orders) -> Keeper:
     if target.startswith(("http://", "https://")):
         from witness.http.keeper import RemoteKeeper
 
@@ -175,7 +176,7 @@ def _keeper(stack: ExitStack, target: str, options: dict[str, Any]) -> Keeper:
     from witness.query import Answerer
     from witness.rundir import RunDir
 
-    return Answerer(RunDir.open(Path(target)), data=options["data"])
+    return Answerer(RunDir.open(Path(target)), data=options["data"], orders=orders)
 
 
 def _questions(keeper: Keeper, options: dict[str, Any]) -> list[Question]:
