@@ -110,7 +110,7 @@ def verifies(key: bytes, signature: bytes, message: bytes) -> bool:  # keys 4
         total = add(add(total, total), terms[(s >> i & 1) + 2 * (k >> i & 1)])
     x, y = (it * pow(total[2], -1, P) % P for it in total[:2])
     return (y | (x & 1) << 255).to_bytes(32, "little") == signature[:32]
-Key, Head = namedtuple("Key", "name kind raw id"), namedtuple("Head", "origin size root body")
+Key, Head = namedtuple("Key", "name kind raw id"), namedtuple("Head", "size origin root body")
 def is_name(name: str) -> bool:  # keys 2
     return name != "" and not any(c == "+" or c < " " or c.isspace() or "\ud800" <= c <= "\udfff" for c in name)
 def read_vkey(vkey: str) -> Key:  # keys 2
@@ -152,7 +152,7 @@ def open_head(data: bytes, keys: Any, origin: str | None = None) -> Head:  # hea
     name, size, root = found[1], int(found[2]), base64_of(found[3], "head-malformed")
     need(size < 1 << 63 and len(root) == 32, "head-malformed")
     need(origin in (None, name), "head-origin")
-    return Head(name, size, root, text.encode())
+    return Head(size, name, root, text.encode())
 ESCAPE = re.compile(r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|u([dD][89a-fA-F]..)|.)", re.DOTALL)  # group 1: half a pair
 Kind = namedtuple("Kind", "cap shape signer type subject title malformed wrong")
 def read_envelope(data: bytes, cap: int) -> dict[str, Any]:  # envelope 3, steps 1 and 2
@@ -408,8 +408,8 @@ def probe_samples(seed: bytes, step: int, root: bytes, number: int, samples: int
     below = stream(tagged("probe", seed, u64(step), root))
     return [below(samples) for _ in range(number)]
 def session_seed(session: bytes, policy: bytes, commitment: bytes, head: bytes, nonce: bytes) -> bytes:  # challenge 2, 3
-    need(len(nonce) == 32 and tagged("nonce-commitment", nonce) == commitment, "nonce-mismatch")
     need(session and policy and head, "seed-input")
+    need(len(nonce) == 32 and tagged("nonce-commitment", nonce) == commitment, "nonce-mismatch")
     return tagged("session-seed", session, policy, commitment, head, nonce)
 def draw(seed: bytes, k: int, n: int) -> list[int]:  # challenge 5; `moved` holds what is not at its place
     below, moved, found = stream(seed), {}, []
@@ -463,14 +463,12 @@ MANIFEST = dict(
     profile=(NATIVE, EXACT), ranks=COUNT, reduction="none", steps=COUNT, type="manifest", version=TEXT,
     program=dict(arguments=ANY, entry=TEXT, files=[dict(digest=HEX, length=COUNT, path=TEXT)], kind="reference|files"),
     seed=dict(source="own|registered", value=HEX))
-def entry(digest: str, number: str) -> tuple[dict[str, Any], ...]:  # log 2; step-record 2, 4
-    marks = dict(gradient_norm=number, loss=number, probe=(digest, None), update_norms=[number])
-    return (dict(state_root=HEX, type="init"), dict(state_root=HEX, step=COUNT, type="checkpoint"),
-            dict(checkpoint=COUNT, step=COUNT, type="resume"), dict(note=".{0,256}", step=COUNT, type="fault"),
-            dict(batch=digest, fingerprint=marks, records=digest, state_root=(digest, None), step=COUNT, type="step",
-                 hyperparameters=mapped("[ -~]{1,128}", (None, True, False, INTEGER, TEXT))),
-            dict(released=HEX, state_root=HEX, steps=COUNT, type="final"))
-ENTRY = entry(HEX, FLOAT)
+MARKS = dict(gradient_norm=FLOAT, loss=FLOAT, probe=(HEX, None), update_norms=[FLOAT])
+ENTRY = (dict(state_root=HEX, type="init"), dict(state_root=HEX, step=COUNT, type="checkpoint"),
+         dict(checkpoint=COUNT, step=COUNT, type="resume"), dict(note=".{0,256}", step=COUNT, type="fault"),
+         dict(batch=HEX, fingerprint=MARKS, records=HEX, state_root=(HEX, None), step=COUNT, type="step",
+              hyperparameters=mapped("[ -~]{1,128}", (None, True, False, INTEGER, TEXT))),
+         dict(released=HEX, state_root=HEX, steps=COUNT, type="final"))
 def check_manifest(m: dict[str, Any]) -> None:  # manifest 4, steps 2 to 4
     need(m["version"] == VERSION, "manifest")
     read_vkey(m["key"])
@@ -500,7 +498,7 @@ class Log:
         self.m, self.run = read_manifest(entries[0]), tagged("run", entries[0]).hex()
         self.corpus, self.seed = Corpus(self.m["corpus"], leaves), unhex(self.m["seed"]["value"])
         epoch_order(self.seed, 0, self.corpus.samples)
-        self.roots, self.prints, self.events, self.due = {}, [], {"resume": [], "fault": [], "final": []}, ""
+        self.roots, self.prints, self.events, self.due, self.kept = {}, [], {"resume": [], "fault": [], "final": []}, "", set()
         for i, data in enumerate(entries):
             if i: self.read(i, decode(data, 1 << 16, ENTRY))
             grow(peaks, i, leaf_hash(data))
@@ -523,6 +521,7 @@ class Log:
         elif kind == "fault": need(1 <= it["step"] <= s, "event")
         else: need(it["steps"] == s == m["steps"] and it["state_root"] == self.root(s), "final-event")
         if kind in self.events: self.events[kind].append(it)
+        if kind in ("init", "checkpoint"): self.kept.add(s)
         kept = kind == "step" and (it["step"] % m["checkpoint_every"] == 0 or it["step"] == m["steps"])
         self.due = "checkpoint" if kept else ""
     def step(self, it: dict[str, Any], s: int) -> None:
@@ -553,7 +552,8 @@ CHECKS = ("manifest initial-state step-order state-roots records checkpoints eve
 WORDS = "91fd1bd0fd725f4a24ef8f897579d3c0576f16875349430e698834ecf082be49"  # certificate 6: SHA-256 of the canonical JSON of [claims, not_claimed]
 RANK, HEAD, PROSE = ["reproduced", "incomplete", "diverged"], ".{0,65536}", ".{0,4096}"
 RESULT = dict(code=".{0,64}", evidence=mapped(TEXT, ANY), message=PROSE, outcome="|".join(RANK))
-POLICY = dict(answer_seconds=range(1, (1 << 20) + 1), bad_fraction=".{0,64}", confidence=".{0,64}", draws=COUNT, outliers=range(1025))
+POLICY = dict(answer_seconds=range(1, (1 << 20) + 1), bad_fraction=".{0,64}", confidence=".{0,64}", draws=COUNT, outliers=range(1025),
+              session_seconds=range(1, (1 << 25) + 1))
 ASKED = dict(absent=COUNT, asked=COUNT, included=[dict(documents=[COUNT], name=PROSE, tier=TEXT)], name=PROSE)
 CERTIFICATE = Kind(1 << 26, dict(
     challenges=[dict(order=(INTEGER, None), reason=TEXT, result=RESULT, step=COUNT)], checks=[dict(name=TEXT, result=RESULT)],
@@ -621,7 +621,7 @@ def is_audit(data: bytes) -> bool:  # data-audit 3
     return AUDIT.type.encode() in payload[:4096] + b"\0" + payload[-4096:]
 
 # -- answers ------------------------------------------------------------------------------------------------
-LOGGED, LISTED = dict(entry=entry(".{64}", ".{12,20}"), index=COUNT, proof=PATH), dict(leaf="[0-9a-f]{192}", proof=PATH)
+LOGGED, LISTED = dict(entry=ENTRY, index=COUNT, proof=PATH), dict(leaf="[0-9a-f]{192}", proof=PATH)
 BYTES, HELD, OUTCOME = "([0-9a-f]{2}){1,8259}", ("([0-9a-f]{2}){1,16777232}", None), "included|possible|absent"
 OPENED = dict(document=LISTED, pieces=[dict(data="([0-9a-f]{2}){0,4096}", proof=PATH), 1, 64], start=COUNT)
 REPLY = (dict(digest=HEX, documents=[LISTED, 0, 1000], occurrences=HELD, proof=BYTES, question="digest", result=OUTCOME, tier=TIER),
@@ -667,7 +667,7 @@ class Answer:
         self.replies = [self.reply(it) for it in a["replies"]]
     def under(self, it: dict[str, Any]) -> None:
         data = canonical(it["entry"])
-        decode(data, 1 << 16, ENTRY)
+        need(len(data) <= 1 << 16, "too-large")
         inclusion(leaf_hash(data), it["index"], self.head.size, [*map(unhex, it["proof"])], self.head.root)
     def asked(self, tier: str, digest: str, it: dict[str, Any]) -> list[int]:  # the documents that hold a digest; answer 4
         claim, proof, key = self.ledgers[tier], read_proof(unhex(it["proof"])), ledger_key(tier, unhex(digest))
@@ -734,43 +734,48 @@ KNOWN = re.compile(r"log[.]sqlite(-wal|-shm)?|heads/[0-9]{12,}[.]note|checkpoint
                    f"corpus/(corpus[.]json|leaves|data|names|lines|({TIER})[.]places)")
 def check_folder(top: Path, vkey: str | None = None) -> tuple[Log | None, list[tuple[str, str]]]:  # run-directory 6
     findings: list[tuple[str, str]] = []
-    names = sorted(it.relative_to(top).as_posix() for it in top.rglob("*") if it.is_symlink() or not it.is_dir())
+    names = {it.relative_to(top).as_posix(): it.is_symlink() or not it.is_dir() for it in sorted(top.rglob("*"))}
+    names = [name for name, is_file in names.items() if is_file or KNOWN.fullmatch(name)]
     def part(where: str, act: Any, *given: Any) -> Any:
         try: return act(*given)
         except Failure as failure: findings.append((failure.code, where))
-    def read(name: str, missing: str = "file-missing", cap: int = 1 << 40) -> bytes:
+    def read(name: str, cap: int = 1 << 40) -> bytes:
         path = top / name
-        need(os.path.lexists(path), missing)
+        need(os.path.lexists(path), "file-missing")
         need(path.is_file() and path.resolve() == top.resolve() / name, "not-a-file")
         need(path.stat().st_size <= cap, "too-large")
         return path.read_bytes()
-    def log() -> Log:
+    def begin() -> tuple[list[bytes], dict[str, Any]]:
         read("log.sqlite")
         rows = read_database(top / "log.sqlite")
-        entries, heads = [entry for entry, _ in rows], []
-        m = read_manifest(entries[0])
-        need(vkey in (None, m["key"]), "wrong-key")
         need(all(leaf_hash(entry) == stored for entry, stored in rows), "log-entry")
-        for name in (name for name in names if re.fullmatch("heads/[0-9]{12,}[.]note", name)):
-            heads.append(open_head(read(name, cap=1 << 16), [read_vkey(m["key"])], origin_of(tagged("run", entries[0]).hex())))
-            need(heads[-1].size == int(name[6:-5]), "head-name")
-            need(heads[-1].size <= len(entries), "log-truncated")
+        for entry, _ in rows[1:]: decode(entry, 1 << 16, ENTRY)
+        m = read_manifest(rows[0][0])
+        need(vkey in (None, m["key"]), "wrong-key")
+        return [entry for entry, _ in rows], m
+    def head(name: str) -> Head:
+        it = open_head(read(name, 1 << 16), [read_vkey(m["key"])], origin_of(tagged("run", entries[0]).hex()))
+        need(it.size == int(name[6:-5]), "head-name")
+        return it
+    def log() -> Log:
         need(heads, "head-missing")
-        newest = max(heads, key=lambda head: head.size)
-        return Log(entries[:newest.size], read("corpus/leaves", "corpus-file"), heads, newest)
-    def state(name: str, step: int) -> None: need(root_of_state(read(name), pieces).hex() == found.roots.get(step), "checkpoint-root")
+        need(max(heads).size <= len(entries), "log-truncated")
+        return Log(entries[:max(heads).size], read("corpus/leaves"), heads, max(heads))
+    def state(name: str, step: int) -> None: need(root_of_state(read(name), pieces).hex() == found.roots.get(step) or step > len(found.prints), "checkpoint-root")
     def source(name: str, it: dict[str, Any]) -> None:
-        data = read(name, "program-source")
+        data = read(name)
         need((len(data), sha256(data).hexdigest()) == (it["length"], it["digest"]), "program-source")
-    def documents() -> None:
+    def origin() -> dict[str, Any]:
         defaults = dict(folder=False, part=None, path=None)
         shape = dict(claim=CORPUS, folder=(True, False), kind="copy|text-file|text-folder|npy|documents|tokens|safetensors|jsonl",
                      part=(TEXT, None), path=(TEXT, None))
-        given = decode(read("corpus/corpus.json", "corpus-file"), 1 << 20, lambda it: fits(shape, defaults | it))
+        given = decode(read("corpus/corpus.json"), 1 << 20, lambda it: fits(shape, defaults | it))
         need(given["claim"] == found.m["corpus"], "corpus-root")
-        if given["kind"] != "copy": return findings.append(("", "the data lies elsewhere, and was not read"))
-        data, at = read("corpus/data", "corpus-file"), 0
-        need(len(data) == sum(leaf.length for leaf in found.corpus.leaves), "corpus-file")
+        return given
+    def documents() -> None:
+        need((top / "corpus/data").is_file(), "corpus-file")
+        data, at = read("corpus/data"), 0
+        need(len(data) == sum(leaf.length for leaf in found.corpus.leaves), "corpus-changed")
         for leaf in found.corpus.leaves:
             text, at = data[at:at + leaf.length], at + leaf.length
             need((sha256(text).digest(), pieces_root(text)) == (leaf.digest, leaf.pieces), "corpus-changed")
@@ -782,16 +787,27 @@ def check_folder(top: Path, vkey: str | None = None) -> tuple[Log | None, list[t
         tensors = read_tensors(read("model.safetensors")).values()
         root = root_of_bytes([entry for entry, _ in tensors], [data for _, data in tensors], pieces)
         need(root.hex() == final["released"], "released-weights")
-    found = part("log", log)
-    if found is None: return None, findings
-    pieces, files = found.m["pieces"], {f"program/{it['path']}": it for it in found.m["program"]["files"]}
+    started = part("log.sqlite", begin)
+    if started is None: return None, findings
+    (entries, m), heads = started, []
     for name in names:
+        if re.fullmatch("heads/[0-9]{12,}[.]note", name): heads += filter(None, [part(name, head, name)])
+    corpus = part("corpus/leaves", lambda: Corpus(m["corpus"], read("corpus/leaves")))
+    found = part("log.sqlite", log) if corpus else None
+    if found is None: return None, findings
+    pieces, files = m["pieces"], {f"program/{it['path']}": it for it in m["program"]["files"]}
+    for name in sorted({*names, *(f"checkpoints/{step:010}.state" for step in found.kept)}):
         if re.fullmatch("checkpoints/[0-9]{10,}[.]state", name): part(name, state, name, int(name[12:-6]))
         elif name not in files and not KNOWN.fullmatch(name):
             findings.append(("leftover" if re.fullmatch("(.*/)?[.][^/]*[.]tmp", name) else "unknown-file", name))
+    for i, entry in enumerate(entries):
+        owed = i == 0 or json.loads(entry)["type"] in ("init", "checkpoint", "final")
+        if owed and f"heads/{i + 1:012}.note" not in names: findings.append(("head-missing", f"heads/{i + 1:012}.note"))
     for name, it in files.items(): part(name, source, name, it)
-    part("corpus", documents)
-    for claim in found.m["ledgers"]: part(claim["tier"], ledger, claim)
+    given = part("corpus/corpus.json", origin)
+    if given and given["kind"] == "copy": part("corpus/data", documents)
+    elif given: findings.append(("", "the data lies elsewhere, and was not read"))
+    for claim in m["ledgers"]: part(f"corpus/{claim['tier']}.places", ledger, claim)
     for it in found.events["final"]: part("model.safetensors", weights, it)
     return found, findings
 
@@ -838,7 +854,7 @@ CALLS: dict[str, Any] = {
     "records": lambda claim, leaves, step, samples: (need(all(i < Corpus(typed(claim, CORPUS), leaves).samples for i in samples), "schedule"), Corpus(typed(claim, CORPUS), leaves).records(step, samples))[1],
     "spans": lambda claim, leaves, sample: Corpus(typed(claim, CORPUS), leaves).spans(sample), "epoch": epoch_order, "samples": samples_of,
     "probe": probe_samples, "session-seed": session_seed, "draw": draw, "segment": segment, "fraction": fraction,
-    "miss": lambda n, b, k: Fraction(*miss(n, b, k)), "draws-needed": lambda n, share, confidence, *tries: draws_needed(n, fraction(share), fraction(confidence), *tries), "draws-owed": draws_owed,
+    "miss": lambda n, b, k: Fraction(*miss(n, b, k)), "draws-needed": lambda n, share, confidence, *tries: miss(n, 0, 0) and draws_needed(n, fraction(share), fraction(confidence), *tries), "draws-owed": lambda policy, n: draws_owed(typed(policy, POLICY), n),
     "manifest": lambda data: (read_manifest(data), tagged("run", data).hex())[1], "entry": lambda data: (decode(data, 1 << 16, ENTRY), None)[1],
     "log": logged, "certificate": certified, "certificates": added,
     "audit": lambda data, vkeys: check_audit(data, keys_of(vkeys))["verdict"],

@@ -608,7 +608,7 @@ def schedules() -> Cases:
 def draws() -> Cases:
     """Seeds and draws."""
     nonce, session, head = bytes(range(32)), bytes(range(16)), b"log\n1\nAAAA\n"
-    policy = b'{"answer_seconds":600,"bad_fraction":"1/3","confidence":"0.9","draws":0,"outliers":1}'
+    policy = encode(POLICY)
     commitment = commit_nonce(nonce)
     given = [spelt(it) for it in (session, policy, commitment, head, nonce)]
     yield case("a seed", "session-seed", *given)
@@ -634,7 +634,7 @@ def probabilities() -> Cases:
     for n, share, confidence in ((6, "1/3", "0.9"), (1000, "0.01", "0.99"), (100000, "1%", "0.99"), (1000, "0", "1"), (10, "1", "0")):
         yield case(f"draws needed of {n} at {share}, {confidence}", "draws-needed", n, share, confidence)
     yield case("against 2^20 seeds", "draws-needed", 1000, "0.01", "0.99", 20)
-    policy = {"answer_seconds": 600, "bad_fraction": "1%", "confidence": "0.99", "draws": 0, "outliers": 2}
+    policy = json.loads(encode(Policy("0.99", "1%")))
     for name, change, n, code in (
         ("owed by confidence", {}, 1000, None),
         ("owed by number", {"draws": 7}, 1000, None),

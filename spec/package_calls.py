@@ -57,7 +57,7 @@ def _note(data: bytes, vkeys: Sequence[str]) -> Any:
 
 def _head(data: bytes, vkeys: Sequence[str], origin: str | None) -> Any:
     head = open_head(data, _keys(vkeys), origin)
-    return [head.origin, head.size, head.root, head.body()]
+    return [head.size, head.origin, head.root, head.body()]
 
 
 def _as(value: Any, kind: Any, limit: int = 1 << 28) -> Any:
@@ -99,6 +99,7 @@ def _documents(claim: Any, leaves: bytes) -> Documents:
 def _log(entries: Sequence[bytes], leaves: bytes, notes: Sequence[bytes], outliers: int) -> Any:
     manifest = parse_manifest(entries[0])
     heads = [open_head(note, [parse_vkey(manifest.key)], manifest.origin) for note in notes]
+    LogAudit().watch(heads)  # which is first in the text, and needs no corpus
     claim = manifest.corpus
     audit = LogAudit(Documents(parse_leaves(leaves), claim.packing, claim.tokenizer))
     audit.watch(heads)
