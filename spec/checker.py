@@ -26,7 +26,7 @@ from typing import Any
 
 VERSION, TOP, ZERO, unhex = "training-witness/v1", (1 << 53) - 1, bytes(32), bytes.fromhex
 CANNOT_TELL, HARMLESS = {"head-beyond", "ledger-too-long", "incomplete"}, {"", "unknown-file", "leftover"}
-USAGE = {"empty-corpus", "file-unreadable", "impossible-count", "key-collision", "not-a-fraction", "other-head", "run-missing",
+USAGE = {"empty-corpus", "file-unreadable", "impossible-count", "key-collision", "key-kind", "not-a-fraction", "other-head", "run-missing",
          "schedule", "seed-input", "threshold", "usage"}
 class Failure(Exception):  # its one argument is a code of errors.md
     code = property(lambda self: self.args[0])
@@ -164,6 +164,7 @@ def read_envelope(data: bytes, cap: int) -> dict[str, Any]:  # envelope 3, steps
              and not any(it[1] for it in ESCAPE.finditer(data.decode())), "envelope-malformed")
     return value
 def open_envelope(data: bytes, keys: Any, cap: int, threshold: int, kind: str) -> tuple[bytes, set[bytes]]:  # envelope 3
+    need(all(key.kind == 1 for key in keys), "key-kind")
     need(1 <= threshold <= len({key.raw for key in keys}), "threshold")
     value = read_envelope(data, cap)
     need(value["payloadType"] == kind, "payload-type")
@@ -179,6 +180,7 @@ def open_statement(data: bytes, keys: Any, kind: Kind) -> dict[str, Any]:  # cer
     value = decode(payload, kind.cap, shape)
     found = value.pop("predicate")
     named = read_vkey(found[kind.signer])
+    need(named.kind == 1, "key-malformed")
     _, signers = open_envelope(data, keys or [named], kind.cap, 1, "application/vnd.in-toto+json")
     subject = {"digest": {"sha256": found[kind.subject]}, "name": kind.title + found["run"]}
     due = {"_type": "https://in-toto.io/Statement/v1", "predicateType": kind.type, "subject": [subject]}
