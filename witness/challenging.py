@@ -12,7 +12,7 @@ from typing import Any
 from protocol.checks import LogAudit
 from protocol.comparison import Comparison, require_attributable
 from protocol.corpus import assemble
-from protocol.errors import IncompleteError, ProtocolError, VerificationError, WitnessError
+from protocol.errors import CODES, IncompleteError, ProtocolError, VerificationError, WitnessError
 from protocol.leaves import piece_count
 from protocol.opening import StateOpening
 from protocol.records import StepRecord, parse_entry
@@ -27,8 +27,8 @@ from witness.outcomes import result_of
 from witness.replay import Input, ReplayedState, ReplayedStep, Replayer
 
 FIELDS = ("batch", "state_root", "fingerprint", "hyperparameters")
-CODES = ("replay-batch", "replay-state", "replay-fingerprint", "replay-hyperparameters")
-COMPUTED = frozenset({*CODES, "init-diverged", "released-weights", "replay-failed"})
+FAILURES = ("replay-batch", "replay-state", "replay-fingerprint", "replay-hyperparameters")
+COMPUTED = frozenset({*FAILURES, "init-diverged", "released-weights", "replay-failed"})
 """Divergences of what was computed here: only these can be the fault of the machine."""
 
 
@@ -82,6 +82,8 @@ class Challenger:
                 if error.code in COMPUTED:  # a refusal, or something else opened, has nothing to do with this machine
                     probe = self._audit.manifest.operations
                     require_attributable(self._comparison, probe, self._replayer.traced, error)
+                elif error.code == "refused" and self._session.held:
+                    self._excuse_own(error)
                 raise
         except WitnessError as error:
             if isinstance(error, VerificationError | ProtocolError) and challenge.step:
@@ -89,6 +91,23 @@ class Challenger:
             error.evidence.setdefault("step", challenge.step)
             return result_of(error)
         return Result("reproduced")
+
+    def _excuse_own(self, error: VerificationError) -> None:
+        """A folder in the verifier's hands is opened by its own machine: what that cannot do accuses nobody.
+
+        Raises:
+            IncompleteError: what keeps this machine from rebuilding a state.
+        """
+        code = str(error.evidence.get("prover_code"))
+        if code in ("rebuild-diverged", "replay-failed"):
+            require_attributable(self._comparison, self._audit.manifest.operations, (), error)
+            if self._comparison.settled:  # which operations the rebuilding used is not known here
+                first = self._comparison.settled[0].text()
+                raise IncompleteError("operation-unprobed", f"{error}; but {first}", evidence=error.evidence) from error
+        elif code in CODES and CODES[code].family == "cannot tell":
+            raise IncompleteError(code, str(error), evidence=error.evidence) from error
+        elif code == "disk-full":
+            raise IncompleteError("replay-stopped", str(error), evidence=error.evidence) from error
 
     # -- challenges -------------------------------------------------------------------------------
 
@@ -129,7 +148,7 @@ class Challenger:
         if not differing:
             self._hold_released(replayed)
             return
-        code = CODES[FIELDS.index(differing[0])]
+        code = FAILURES[FIELDS.index(differing[0])]
         evidence: dict[str, Any] = {"step": replayed.step, "fields": differing}
         if found["fingerprint"]:
             parts = ("loss", "gradient_norm", "update_norms", "probe")

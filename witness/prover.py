@@ -16,9 +16,11 @@ from types import TracebackType
 from typing import Self
 
 from protocol.checks import LogAudit
+from protocol.comparison import Comparison, require_attributable
 from protocol.errors import CODES, ProtocolError, VerificationError, WitnessError
 from protocol.keys import SigningKey
 from protocol.notes import open_head
+from protocol.operations import OperationSpec
 from protocol.places import Places
 from protocol.proving import ProverSession, StatePending
 from protocol.session import probe_of
@@ -41,7 +43,8 @@ class RunArchive:
     Args:
         run: the directory.
         data: where the corpus lies now, if it moved.
-        block: wait for a state that is being rebuilt, instead of raising `StatePending`.
+        block: the verifier is in this process. It waits for a state that is being rebuilt, instead of being told
+            `StatePending`, and it has compared this machine with the run's profile itself.
 
     Raises:
         ProtocolError, VerificationError: when the directory does not hold together.
@@ -54,6 +57,8 @@ class RunArchive:
         self._work = TemporaryDirectory(prefix="witness-prover-", ignore_cleanup_errors=True)
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="witness-rebuild")
         self._replayer: Replayer | None = None
+        self._comparison: Comparison | None = None
+        self._used: tuple[OperationSpec, ...] = ()
         self._wanted: set[int] = set()
         self._places: dict[str, Places] = {}
         self._futures: dict[int, Future[None]] = {}
@@ -132,6 +137,7 @@ class RunArchive:
         Raises:
             StatePending: it is being rebuilt.
             VerificationError: `rebuild-diverged`: it cannot be opened, because rebuilding gives another state.
+            IncompleteError: it cannot be rebuilt on this machine.
         """
         return self._load(step)[0]
 
@@ -151,6 +157,24 @@ class RunArchive:
             raise type(error)(error.code, f"document {document}: {CODES[error.code].meaning}") from error
 
     # -- states -----------------------------------------------------------------------------------
+
+    def rebuilds(self) -> bool:
+        """Whether states can be asked for that were not kept."""
+        manifest, kept = self.audit.manifest, [0, *self.audit.checkpoints]
+        steps = range(manifest.commit_every, self.audit.steps + 1, manifest.commit_every)
+        return not set(steps) <= set(kept) or any(self._kept(step) is None for step in kept)
+
+    def compare(self) -> Comparison:
+        """Whether states can be rebuilt on this machine with the committed bits.
+
+        Raises:
+            IncompleteError: naming the line or operation in which it differs from the run's profile.
+        """
+        if self._comparison is None:
+            replayer = self._sandboxed()
+            self._comparison = replayer.compare()
+            replayer.trace = bool(self._comparison.settled)
+        return self._comparison
 
     def _load(self, step: int) -> tuple[Table, dict[str, bytes]]:
         with self._lock:
@@ -207,15 +231,20 @@ class RunArchive:
                 future.result()
         loaded = self._read(path, step)
         if loaded is None:
-            raise VerificationError(
+            other = VerificationError(
                 "rebuild-diverged",
                 f"the state after step {step}, rebuilt from a kept one, is not the committed one",
                 evidence={"step": step},
             )
+            if self._comparison is not None:
+                require_attributable(self._comparison, self.audit.manifest.operations, self._used, other)
+            raise other
         return loaded
 
     def _rebuild(self, start: int, wanted: list[int]) -> None:
         """Executes the steps from the state kept at `start` up to the last wanted one, keeping the wanted states."""
+        if not self._block:
+            self.compare()  # a machine that gives other bits must not look like a run that does
         replayer = self._sandboxed()
         folder = Path(self._work.name)
         if start < 0:
@@ -235,7 +264,9 @@ class RunArchive:
             self._done[start] = (done, last - start)
 
         inputs = [self._input(step) for step in range(start + 1, last + 1)]
-        for replayed in replayer.steps(entries, buffers, start + 1, inputs, [s for s in wanted if s > start], progress):
+        made_again = replayer.steps(entries, buffers, start + 1, inputs, [s for s in wanted if s > start], progress)
+        self._used = (*self._used, *replayer.traced)
+        for replayed in made_again:
             if replayed.state is not None:
                 state = replayed.state
                 write_state(folder / f"{replayed.step}.state", state.entries, state.buffers.__getitem__, durable=False)

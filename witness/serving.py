@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from protocol.encoding import encode
+from protocol.errors import WitnessError
 from protocol.proving import ProverSession
 from witness import keys
 from witness.prover import RunArchive, serving_session
@@ -30,6 +31,7 @@ class Serving:
     Raises:
         VerificationError: `wrong-key`.
         ProtocolError, UsageError: when run or key cannot be read.
+        IncompleteError: states would have to be rebuilt, and this machine cannot give their bits.
     """
 
     def __init__(self, run: RunDir, key_file: Path | None, data: Path | None = None) -> None:
@@ -41,6 +43,23 @@ class Serving:
         self._archives = [RunArchive(run, data=data)]
         self.key = keys.read_key(key_file) if key_file else run.read_key()
         serving_session(self._archives[0], bytes(16), self.key)  # refuses a wrong key before anybody asks
+        self.warnings = self._compared()
+        """What whoever serves the run here should know."""
+
+    def _compared(self) -> list[str]:
+        """Compares the machine before anybody asks: a state that it cannot rebuild would count as refused."""
+        if not self.archive.rebuilds():
+            return []
+        try:
+            comparison = self.archive.compare()
+        except WitnessError as error:
+            self.archive.close()
+            error.next_action = "serve the run where it was recorded, or on a machine that the recorded profile allows"
+            raise
+        return [
+            f"{line.text()}: states that are rebuilt here may not be the committed ones, and count as refused then"
+            for line in comparison.outside
+        ]
 
     def __enter__(self) -> Self:
         return self

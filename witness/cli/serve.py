@@ -31,13 +31,16 @@ def command(
 ) -> None:
     """Answer challenge sessions on RUN over HTTP, until Ctrl-C.
 
-    States that were not kept are rebuilt in the sandbox when a session asks for them. The run may still be in training.
+    States that were not kept are rebuilt in the sandbox when a session asks for them; a machine that cannot give their
+    bits serves nothing. The run may still be in training.
     """
     from witness.http.server import make_app, serve
     from witness.rundir import RunDir
     from witness.serving import Serving
 
     with Serving(RunDir.open(run), key, data) as serving:
+        for warning in serving.warnings:
+            click.echo(f"warning: {warning}", err=True)
         app = make_app(
             serving.open_session, serving.describe, serving.head, ledgers=serving.ledgers, answer=serving.answer
         )
