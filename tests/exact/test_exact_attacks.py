@@ -8,6 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import nn
 
 from protocol.errors import UsageError
 from witness.arithmetic import mode, registry, scattering
@@ -444,3 +446,74 @@ def test_processes_inherit_by_fork_or_are_refused(exact_product):
         found = receive.recv()
         process.join()
     assert torch.equal(torch.tensor(found), exact_product)
+
+
+def mean_square(f):
+    return lambda *xs: f(*xs).square().mean()
+
+
+B, T = torch.randn(6, 8, generator=torch.Generator().manual_seed(4)), torch.tensor([0, 3, 7, 2, 2, 1])
+GRU, LSTM = nn.GRU(8, 4, bidirectional=True), nn.LSTM(8, 4, proj_size=3)
+TRANSFORMED = {
+    "attention": mean_square(lambda x: F.scaled_dot_product_attention(x, x * 2, x - 1, is_causal=True)),
+    "attention by heads": mean_square(
+        lambda x: F.scaled_dot_product_attention(x.view(6, 4, 2).mT, x.view(6, 4, 2).mT, x.view(6, 4, 2).mT)
+    ),
+    "rms norm": mean_square(lambda x: F.rms_norm(x, (8,), torch.linspace(0.5, 1.5, 8)) ** 2),
+    "layer norm": mean_square(lambda x: F.layer_norm(x, (8,), torch.linspace(0.5, 1.5, 8)) ** 2),
+    "group norm": mean_square(lambda x: F.group_norm(x, 2) ** 2),
+    "batch norm": mean_square(lambda x: F.batch_norm(x, None, None, training=True) ** 2),
+    "cross entropy": lambda x: F.cross_entropy(x, T),
+    "gru": mean_square(lambda x: torch.func.functional_call(GRU, {}, (x,))[0]),
+    "lstm": mean_square(lambda x: torch.func.functional_call(LSTM, {}, (x,))[0]),
+    "linear": mean_square(lambda x: F.linear(x, B.to(x.dtype), B[:, 0].to(x.dtype)).tanh()),
+    "convolution": mean_square(lambda x: F.conv1d(x[:, None], B[:2, None, :3].to(x.dtype))),
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMED)
+def test_transforms_of_functions_give_what_autograd_gives(name):
+    f = TRANSFORMED[name]
+    with activate("exact-18"):
+        x = B.clone().requires_grad_()
+        (expected,) = torch.autograd.grad(f(x), x)
+        assert torch.allclose(torch.func.grad(f)(B), expected, rtol=1e-4, atol=1e-6)
+        each = torch.stack([B, B * 0.5])
+        assert torch.allclose(torch.vmap(f)(each), torch.stack([f(t) for t in each]), rtol=1e-4)
+        assert torch.allclose(torch.vmap(torch.func.grad(f))(each)[0], expected, rtol=1e-4, atol=1e-6)
+        along = torch.linspace(-1, 1, 48).view(6, 8)
+        _, tangent = torch.func.jvp(f, (B,), (along,))
+        assert torch.allclose(tangent, (expected * along).sum(), rtol=1e-3, atol=1e-5)
+        (batched,) = torch.autograd.grad(f(x), x, torch.tensor([1.0, -2.0]), is_grads_batched=True)
+        assert torch.allclose(batched[1], expected * -2, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", TRANSFORMED)
+def test_a_gradient_penalty_has_the_derivative_of_float64(name):
+    f = TRANSFORMED[name]
+
+    def penalty(x):
+        x = x.clone().requires_grad_()
+        (g,) = torch.autograd.grad(f(x), x, create_graph=True)  # the incoming gradient needs none
+        return torch.autograd.grad((g * g).sum(), x)[0]
+
+    with activate("exact-18"):
+        found = penalty(B)
+    for module in (GRU, LSTM):
+        module.double()
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        expected = penalty_of_double(f, B)
+    for module in (GRU, LSTM):
+        module.float()
+    assert torch.allclose(found.double(), expected, rtol=1e-2, atol=1e-3 * expected.abs().max().item())
+
+
+def penalty_of_double(f, x):
+    default = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        x = x.double().requires_grad_()
+        (g,) = torch.autograd.grad(f(x), x, create_graph=True)
+        return torch.autograd.grad((g * g).sum(), x)[0]
+    finally:
+        torch.set_default_dtype(default)

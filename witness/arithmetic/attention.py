@@ -28,7 +28,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own abbreviation
 
 from witness.arithmetic import compiled, dropout, sums
-from witness.arithmetic.derivatives import array, cast, differentiable, plain
+from witness.arithmetic.derivatives import array, cast, differentiable, plain, transformed
 from witness.arithmetic.kernels import attention as kernels
 from witness.arithmetic.products import multiply
 from witness.arithmetic.registry import function, product_bits
@@ -105,7 +105,12 @@ class _Scores:
         return (x.masked_fill(self.later(g.device), 0.0) if self.causal else x).view(y.shape)
 
     def composed(self, kept: Optional, p: float) -> Callable[..., torch.Tensor]:
-        """Attention of the same operands, dropping the same weights, in torch's operations."""
+        """Attention of the same operands, in torch's operations.
+
+        Args:
+            kept: which weights are not dropped; None to draw again.
+            p: the probability of dropping one.
+        """
 
         def compose(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: Optional) -> torch.Tensor:
             x = torch.matmul(q.float(), k.float().mT).view(self.shape) * self.scale
@@ -115,7 +120,10 @@ class _Scores:
                 x = x.masked_fill(self.later(x.device), -torch.inf)
             y = torch.softmax(x.masked_fill((x == -torch.inf).all(-1, keepdim=True), 0.0), -1)
             y = y.masked_fill(x == -torch.inf, 0.0).view(q.shape[0], -1, k.shape[1])
-            y = y if kept is None else y * (kept.to(y.dtype) * _factor(p))
+            if kept is not None:
+                y = y * (kept.to(y.dtype) * _factor(p))
+            elif p > 0.0:
+                y = torch.native_dropout(y, p, True)[0]
             return torch.matmul(y, v.float()).to(q.dtype)
 
         return compose
@@ -144,7 +152,7 @@ class _Attention(torch.autograd.Function):
         """See the module."""
         q, k, v, mask, weights, used, kept = ctx.saved_tensors
         scores, bits = ctx.scores, ctx.bits
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() or transformed(grad):
             composed = differentiable(scores.composed(kept, ctx.p), grad, q, k, v, mask)
             return *composed, None, None  # type: ignore[return-value]
         by_q = by_k = by_v = by_mask = None
@@ -223,8 +231,11 @@ def scaled_dot_product_attention(
     scores = _Scores(
         torch.Size((*outer, rows, keys)), is_causal, 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
     )
-    out = _Attention.apply(q, k, v, attn_mask, scores, dropout_p)  # type: ignore[no-untyped-call]
-    return out.view(*outer, rows, v.shape[-1])  # type: ignore[no-any-return]
+    if transformed():
+        out = scores.composed(None, dropout_p)(q, k, v, attn_mask)
+    else:
+        out = _Attention.apply(q, k, v, attn_mask, scores, dropout_p)  # type: ignore[no-untyped-call]
+    return out.view(*outer, rows, v.shape[-1])
 
 
 def _checked(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: Optional, p: float) -> None:

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own abbreviation
 
 from witness.arithmetic import compiled, losses, sums
-from witness.arithmetic.derivatives import array, differentiable, plain
+from witness.arithmetic.derivatives import array, differentiable, plain, transformed
 from witness.arithmetic.kernels import softmax as kernels
 from witness.arithmetic.registry import function
 
@@ -48,7 +48,7 @@ class _Picked(torch.autograd.Function):
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[Optional, None, None, None, None]:
         """By the logits."""
         x, index, m, s, weights, valid, all_weights, target, weight = ctx.saved_tensors
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() or transformed(grad):
             reduction = next(name for name, number in _REDUCTIONS.items() if number == ctx.reduction)
             named: dict[str, Any] = {"ignore_index": ctx.ignore_index, "reduction": reduction}
             (again,) = differentiable(lambda t: F.nll_loss(torch.log_softmax(t, 1), target, weight, **named), grad, x)
@@ -82,7 +82,7 @@ def cross_entropy(
         raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
     if input.shape == target.shape:
         return _of_probabilities(input, target, weight, reduction, label_smoothing)
-    if label_smoothing == 0.0 and _fits(input, target, weight):
+    if label_smoothing == 0.0 and not transformed() and _fits(input, target, weight):
         return _Picked.apply(input.contiguous(), target, weight, _REDUCTIONS[reduction], ignore_index)  # type: ignore[no-any-return, no-untyped-call]
     logs = torch.log_softmax(input, 0 if input.dim() == 1 else 1, dtype=input.dtype)
     loss = F.nll_loss(logs, target, weight, ignore_index=ignore_index, reduction=reduction)

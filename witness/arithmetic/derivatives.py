@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
 from witness.arithmetic import registry
 from witness.arithmetic.randomness import unwatched
@@ -40,6 +41,17 @@ def differentiable(
     wanted = [t for t in operands if t is not None and t.requires_grad]
     found = iter(torch.autograd.grad(value, wanted, grad, create_graph=True, allow_unused=True))
     return [next(found) if t is not None and t.requires_grad else None for t in operands]
+
+
+def transformed(*tensors: torch.Tensor | None) -> bool:
+    """Whether `torch.func`, batched gradients or forward-mode differentiation are at work: they need the composition.
+
+    Args:
+        tensors: gradients, which may be batched.
+    """
+    functorch = torch._C._functorch  # noqa: SLF001 - torch has no public question for it
+    batched = any(t is not None and functorch.is_legacy_batchedtensor(t) for t in tensors)
+    return batched or functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0  # noqa: SLF001
 
 
 def array(x: torch.Tensor) -> Any:

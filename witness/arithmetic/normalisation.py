@@ -18,6 +18,7 @@ do not depend on the rows beside it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -25,7 +26,7 @@ import torch.nn.functional as F  # noqa: N812 - torch's own abbreviation
 
 from witness.arithmetic import compiled, sums
 from witness.arithmetic.channels import gradient_totals
-from witness.arithmetic.derivatives import array, cast, differentiable, laid_out, plain, widened
+from witness.arithmetic.derivatives import array, cast, differentiable, laid_out, plain, transformed, widened
 from witness.arithmetic.elements import over, root
 from witness.arithmetic.kernels import normalisation as kernels
 from witness.arithmetic.kernels.rows import ABSENT
@@ -200,6 +201,14 @@ def fused_rms_norm_backward(
     return by_x, by_weight
 
 
+def _composed_rms_norm(shape: Sequence[int], eps: float | None, x: torch.Tensor, weight: Optional) -> torch.Tensor:
+    """The same in torch's operations."""
+    wide = widened(x)
+    mean = (wide * wide).mean(list(range(-len(shape), 0)), True)
+    y = wide * (mean + (_default_eps(x.dtype) if eps is None else eps)).rsqrt()
+    return (y if weight is None else y * weight).to(x.dtype)
+
+
 class _RMSNorm(torch.autograd.Function):
     """RMS normalisation above autograd: torch takes it apart on some devices and not on others."""
 
@@ -209,22 +218,16 @@ class _RMSNorm(torch.autograd.Function):
         with plain():
             y, scale = fused_rms_norm(x, shape, weight, eps)
         ctx.save_for_backward(x, weight, scale)
-        ctx.shape, ctx.eps = shape, _default_eps(x.dtype) if eps is None else eps
+        ctx.shape, ctx.eps = shape, eps
         return y
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[Optional, Optional, None, None]:
         """See `fused_rms_norm_backward`."""
         x, weight, scale = ctx.saved_tensors
-        if torch.is_grad_enabled():
-            places = list(range(-len(ctx.shape), 0))
-
-            def compose(x: torch.Tensor, weight: Optional) -> torch.Tensor:
-                wide = widened(x)
-                y = wide * ((wide * wide).mean(places, True) + ctx.eps).rsqrt()
-                return (y if weight is None else y * weight).to(x.dtype)  # type: ignore[no-any-return]
-
-            return *differentiable(compose, grad, x, weight), None, None  # type: ignore[return-value]
+        if torch.is_grad_enabled() or transformed(grad):
+            composed = differentiable(partial(_composed_rms_norm, ctx.shape, ctx.eps), grad, x, weight)
+            return *composed, None, None  # type: ignore[return-value]
         with plain():
             by_x, by_weight = fused_rms_norm_backward(grad, x, ctx.shape, scale, weight, ctx.needs_input_grad[:2])
         return by_x, by_weight, None, None
@@ -241,6 +244,8 @@ def rms_norm(
     shape = tuple(normalized_shape)
     if input.device.type != "cpu":
         input, weight = cast(input.device.type, input, weight, to=torch.float32)  # noqa: A001
+    if transformed():
+        return _composed_rms_norm(shape, eps, input, weight)
     return _RMSNorm.apply(input, weight, shape, eps)  # type: ignore[no-any-return, no-untyped-call]
 
 

@@ -29,7 +29,7 @@ import torch
 from torch.nn.functional import dropout
 
 from witness.arithmetic import steps, sums
-from witness.arithmetic.derivatives import cast, widened
+from witness.arithmetic.derivatives import cast, transformed, widened
 from witness.arithmetic.products import multiply, prepare
 from witness.arithmetic.randomness import unwatched
 from witness.arithmetic.registry import FUNCTIONS, function, operator, product_bits
@@ -80,8 +80,7 @@ class _Layer(torch.autograd.Function):
             before, kept = i.new_empty(i.shape[0], h.shape[1]), i.new_empty(i.shape[0], step.kept * width)
             full = i.new_empty(i.shape[0], width)
             out = full if by_full is None else torch.empty_like(before)
-            spans = [(end - n, end) for n, end in zip(rows, accumulate(rows), strict=True)]
-            ctx.spans = spans[::-1] if backwards else spans
+            ctx.spans = _spans(rows, backwards)
             for first, last in ctx.spans:
                 state, now = h[: last - first], slice(first, last)
                 before[now] = state
@@ -100,7 +99,7 @@ class _Layer(torch.autograd.Function):
     def backward(ctx: Any, g: torch.Tensor, g_state: torch.Tensor, g_cell: Optional) -> tuple[Any, ...]:
         """Gradients of all that `forward` takes."""
         *inputs, before, kept, full = ctx.saved_tensors
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() or transformed(g, g_state, g_cell):
             return None, None, None, *_differentiable(ctx, inputs, (g, g_state, g_cell))
         x, _, _, w_ih, w_hh, _, _, w_hr = inputs
         step, bits = ctx.step, ctx.bits
@@ -134,22 +133,42 @@ class _Layer(torch.autograd.Function):
             return (None,) * 3 + (by_x, h.to(x.dtype), by_cell, by_w_ih, by_w_hh, by_b_ih, by_b_hh, by_w_hr)
 
 
-def _differentiable(ctx: Any, inputs: Sequence[Optional], gradients: Sequence[Optional]) -> list[Optional]:
-    """What a layer's backward pass gives, as a function that can be differentiated again."""
-    x, h, c, w_ih, w_hh, b_ih, b_hh, w_hr = inputs
+def _composed(step: Step, spans: Sequence[tuple[int, int]], inputs: Sequence[Optional]) -> list[Optional]:
+    """A layer as its cells, which autograd and its transforms know: what `_Layer.forward` returns.
+
+    Args:
+        step: the kind of cell.
+        spans: first row and the one after the last of each step, in the order of the steps.
+        inputs: the tensors of `_Layer.forward`.
+    """
+    x, h, c, w_ih, w_hh, b_ih, b_hh, w_hr = (None if t is None else widened(t) for t in inputs)
     state: list[Any] = [h] if c is None else [h, c]
     outputs = {}
-    for first, last in ctx.spans:
+    for first, last in spans:
         n = last - first
-        moved = cell(ctx.step, x[first:last], [s[:n] for s in state], w_ih, w_hh, b_ih, b_hh)  # type: ignore[index, arg-type]
+        moved = cell(step, x[first:last], [s[:n] for s in state], w_ih, w_hh, b_ih, b_hh)  # type: ignore[index, arg-type]
         new, *rest = moved
         new = new if w_hr is None else torch.mm(new, w_hr.t())
         state = [torch.cat([a, b[n:]]) for a, b in zip((new, *rest), state, strict=True)]
         outputs[first] = new
-    results = [torch.cat([outputs[first] for first in sorted(outputs)]), *state]
+    dtype = inputs[0].dtype  # type: ignore[union-attr] # the input is never None
+    results = [t.to(dtype) for t in (torch.cat([outputs[first] for first in sorted(outputs)]), *state)]
+    return [*results, *[None] * (c is None)]
+
+
+def _differentiable(ctx: Any, inputs: Sequence[Optional], gradients: Sequence[Optional]) -> list[Optional]:
+    """What a layer's backward pass gives, as a function that can be differentiated again."""
+    with torch.enable_grad():
+        results = [t for t in _composed(ctx.step, ctx.spans, inputs) if t is not None]
     wanted = [t for t in inputs if t is not None and t.requires_grad]
     found = iter(torch.autograd.grad(results, wanted, gradients[: len(results)], create_graph=True, allow_unused=True))
     return [next(found) if t is not None and t.requires_grad else None for t in inputs]
+
+
+def _spans(rows: Sequence[int], backwards: bool) -> list[tuple[int, int]]:
+    """The rows of each step, in the order of the steps."""
+    spans = [(end - n, end) for n, end in zip(rows, accumulate(rows), strict=True)]
+    return spans[::-1] if backwards else spans
 
 
 def _layers(
@@ -176,7 +195,13 @@ def _layers(
             w_ih, w_hh, *rest = parameters[place * each : (place + 1) * each]
             biases, projection = (rest[:2], rest[2:]) if biased else ((None, None), rest)
             h, c = begin[0][place], begin[1][place] if len(begin) > 1 else None
-            y, *state = _Layer.apply(step, rows, direction == 1, x, h, c, w_ih, w_hh, *biases, *projection or [None])  # type: ignore[no-untyped-call]
+            inputs = [x, h, c, w_ih, w_hh, *biases, *(projection or [None])]
+            results: Any
+            if transformed():
+                results = _composed(step, _spans(rows, direction == 1), inputs)
+            else:
+                results = _Layer.apply(step, rows, direction == 1, *inputs)  # type: ignore[no-untyped-call]
+            y, *state = results
             outputs.append(y)
             final.append(tuple(state[: len(begin)]))
         x = torch.cat(outputs, 1) if bidirectional else outputs[0]
