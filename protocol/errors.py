@@ -187,6 +187,10 @@ CODES: Mapping[str, Code] = MappingProxyType(
         ),
         "certificate-exists": _usage("a certificate is never overwritten", "name another file"),
         "file-unreadable": _usage("a file cannot be read", "check its name and permissions"),
+        "known-head": _usage(
+            "a head that was given for comparison is not one of this run",
+            "name a signed head of the run, or leave it out",
+        ),
         "key-name": _usage("the name cannot name a key", "use a word without spaces and without '+'"),
         "other-run": _wrong("the certificate is about another run", "name the run that the certificate is about"),
         "released-weights": _wrong(

@@ -19,12 +19,13 @@ import witness
 from protocol import checks, soundness
 from protocol.certificate import CLAIMS, NOT_CLAIMED, DataReport, Exclusion, Predicate, sign_certificate
 from protocol.comparison import Comparison, require_attributable
-from protocol.errors import IncompleteError, ProtocolError, VerificationError, WitnessError
+from protocol.errors import IncompleteError, ProtocolError, UsageError, VerificationError, WitnessError
 from protocol.exact_profile import ExactProfile
-from protocol.keys import SigningKey
+from protocol.keys import SigningKey, parse_vkey
 from protocol.ledger_claim import RAW
 from protocol.manifest import Manifest
 from protocol.messages import Policy
+from protocol.notes import open_head
 from protocol.places import raw_places
 from protocol.required import CHECKS, ChallengeResult, CheckResult, Result, assess, draw_count, verdict_of
 from protocol.verifying import VerifierSession
@@ -99,7 +100,8 @@ class Verification:
 
         Raises:
             WitnessError: before there is a run to certify anything about: no binding, no readable manifest.
-        UsageError: `not-a-fraction`, `impossible-count`: a policy that a run of this length cannot be held to.
+            UsageError: `known-head`; `not-a-fraction`, `impossible-count`, for a policy that a run of this length
+                cannot be held to.
         """
         self.session = VerifierSession(self.policy, self.nonce, held=self.options.held)
         ask = Ask(self.transport, self.policy, self.clock, self.listener.waiting)
@@ -108,6 +110,7 @@ class Verification:
             self.listener.stage("binding the prover to a signed head")
             ask(self.session.hello(), self.session.welcome)
             manifest = ask(self.session.log_request(), self.session.take_manifest)
+            self._require_heads(manifest)
             records = LogSpool(Path(work) / "log")
             try:
                 self._replay(ask, manifest, Path(work), records)
@@ -118,6 +121,14 @@ class Verification:
                 with suppress(WitnessError):  # courtesy only: nothing hangs on the prover's hearing it
                     exchange(self.transport, self.session.close_request(), LAST_CALL)
             return self._certify(manifest)
+
+    def _require_heads(self, manifest: Manifest) -> None:
+        """What the verifier brings to compare with must be heads of this run: else the trainer would be accused."""
+        for note in self.options.known_heads:
+            try:
+                open_head(note, [parse_vkey(manifest.key)], manifest.origin)
+            except WitnessError as error:
+                raise UsageError("known-head", f"not a signed head of this run: {error}") from error
 
     # -- steps 2 to 6 -----------------------------------------------------------------------------
 

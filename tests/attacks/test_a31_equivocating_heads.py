@@ -13,7 +13,7 @@ from attacks.table import Row, caught
 from attacks.trainers import Surgeon, entries_of, records_of, rewrite
 
 from protocol.certificate import add, open_certificate
-from protocol.errors import VerificationError
+from protocol.errors import UsageError, VerificationError
 from witness.rundir import RunDir
 
 PARTED = 2 + 2 * Surgeon.at
@@ -70,6 +70,20 @@ def test_a_head_beyond_the_log_leaves_the_verdict_open(
     for head in (other_heads[max(other_heads)], RunDir.open(mlp).latest_head()):  # which of both nobody can tell
         seen = verify(older, known_heads=[head])
         assert (seen.verdict, seen.code) == ("incomplete", BEYOND.code)
+
+
+@pytest.mark.parametrize("head", ["another run's", "nobody's", "no note"])
+def test_what_a_verifier_brings_to_compare_must_be_heads_of_the_run(mlp: Path, gpt: Path, head: str) -> None:
+    """A hole until it was tried: the verifier's own mistake accused the trainer."""
+    own = RunDir.open(mlp).latest_head()
+    brought = {
+        "another run's": RunDir.open(gpt).latest_head(),
+        "nobody's": own.replace(b"\n\n", b"0\n\n"),
+        "no note": b"12\n",
+    }
+    with pytest.raises(UsageError) as refused:
+        verify(mlp, known_heads=[brought[head]])
+    assert refused.value.code == "known-head"
 
 
 def test_a_listed_head_of_another_history_is_found_too(
