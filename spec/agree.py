@@ -3,8 +3,9 @@
     python spec/agree.py --count 20000 [--seed 0] [--only CALL]
 
 The artefacts are the vectors, all of the example, and runs made by hand. Alterations are what hostile or broken hands
-leave: bytes flipped, cut, added, moved; fields of JSON exchanged, removed, added and encoded canonically again; envelopes,
-heads and logs signed again by the keys of the tests, so that what lies behind a signature is reached. Needs no torch.
+leave: bytes flipped, cut, added, moved; fields of JSON exchanged, removed, added and encoded canonically again;
+envelopes, heads and logs signed again by the keys of the tests, so that what lies behind a signature is reached. Needs
+no torch.
 """
 
 import argparse
@@ -100,13 +101,22 @@ def folder_cases(path: Path) -> Iterator[Case]:
 def example_cases() -> Iterator[Case]:
     """Calls about the example."""
     yield from folder_cases(EXAMPLE / "run")
-    certificate, audit, answer = (spelt((EXAMPLE / f"{it}.json").read_bytes()) for it in ("certificate", "audit", "answer"))
+    certificate, audit, answer = (
+        spelt((EXAMPLE / f"{it}.json").read_bytes()) for it in ("certificate", "audit", "answer")
+    )
     head = log_case(EXAMPLE / "run")[1][2][-1]
     vkeys = [key.public.vkey for key in KEYS.values()]
     yield from [("certificate", [certificate, []]), ("certificate", [certificate, vkeys[:3]])]
-    yield from [("certificates", [[certificate, certificate], []]), ("audit", [audit, []]), ("audit", [audit, vkeys[1:3]])]
+    yield from [
+        ("certificates", [[certificate, certificate], []]),
+        ("audit", [audit, []]),
+        ("audit", [audit, vkeys[1:3]]),
+    ]
     yield from [("answer", [answer, head, []]), ("answer", [answer, head, vkeys[1:3]])]
-    yield "note", [spelt((EXAMPLE / "cosigned.note").read_bytes()), [vkeys[0], key_named("cosigner.example").cosigner.vkey]]
+    yield (
+        "note",
+        [spelt((EXAMPLE / "cosigned.note").read_bytes()), [vkeys[0], key_named("cosigner.example").cosigner.vkey]],
+    )
     yield "envelope", [audit, vkeys[2:3], 1 << 18, 1, IN_TOTO]
 
 
@@ -126,7 +136,9 @@ def made_cases(folder: Path) -> Iterator[Case]:
         answers = [keeper.digests(digests), keeper.spans(SPANS, [texts[5][7:107], texts[-1][4000:4500], bytes(99)])]
         yield from (("answer", [spelt(it.to_bytes()), spelt(keeper.head), []]) for it in answers)
     tokens = [b"%04d" % i * 40 for i in range(6)]
-    yield from folder_cases(made_run(folder / "tokens", tokens, packing=Packing("windows", 7, 5), steps=4, tokens="uint16").path)
+    yield from folder_cases(
+        made_run(folder / "tokens", tokens, packing=Packing("windows", 7, 5), steps=4, tokens="uint16").path
+    )
 
 
 def vector_cases(folder: Path = SPEC / "vectors") -> Iterator[Case]:
@@ -182,7 +194,27 @@ def placed(value: Any, path: tuple[Any, ...], new: Any) -> Any:
     return copy
 
 
-POOL = [None, True, False, 0, 1, 2, -1, 2**53 - 1, 2**40, "", "x", "\u00e9", "0" * 64, [], {}, [[]], {"": 0}, "y" * 5000, 1 - 2**53]
+POOL = [
+    None,
+    True,
+    False,
+    0,
+    1,
+    2,
+    -1,
+    2**53 - 1,
+    2**40,
+    "",
+    "x",
+    "\u00e9",
+    "0" * 64,
+    [],
+    {},
+    [[]],
+    {"": 0},
+    "y" * 5000,
+    1 - 2**53,
+]
 
 
 def altered_text(text: str, rng: random.Random) -> str:
@@ -221,11 +253,17 @@ def well_typed(old: Any, like: list[Any], rng: random.Random) -> Any:
         words = [word for group in WORDS if old in group for word in group]
         digits = old and set(old) <= set("0123456789abcdef")
         at = rng.randrange(len(old)) if old else 0
-        turned = old[:at] + f"{int(old[at], 16) ^ 1 << rng.randrange(4):x}" + old[at + 1 :] if digits else altered_text(old, rng)
+        turned = (
+            old[:at] + f"{int(old[at], 16) ^ 1 << rng.randrange(4):x}" + old[at + 1 :]
+            if digits
+            else altered_text(old, rng)
+        )
         return rng.choice(words or like or [turned]) if rng.random() < 0.6 else turned
     if isinstance(old, list) and old:
         i, j = rng.randrange(len(old)), rng.randrange(len(old))
-        return rng.choice([old[:i] + old[i + 1 :], old[: i + 1] + old[i:], old[:i] + [old[j]] + old[i + 1 :], old[::-1], old[:i]])
+        return rng.choice(
+            [old[:i] + old[i + 1 :], old[: i + 1] + old[i:], [*old[:i], old[j], *old[i + 1 :]], old[::-1], old[:i]]
+        )
     return rng.choice(like) if like else old
 
 
@@ -240,7 +278,9 @@ def altered_value(value: Any, rng: random.Random) -> Any:
         depth = rng.randrange(1, 1 + max(map(len, paths)))
         path = rng.choice([it for it in paths if len(it) == depth] or paths)
         old = at_path(value, path)
-        like = [at_path(value, it) for it in paths if it[-1:] == path[-1:] or (isinstance(old, dict) and len(it) == depth)]
+        like = [
+            at_path(value, it) for it in paths if it[-1:] == path[-1:] or (isinstance(old, dict) and len(it) == depth)
+        ]
         like = [it for it in like if type(it) is type(old) and it != old]
         return placed(value, path, well_typed(old, like, rng))
     if kind == 0:
@@ -260,7 +300,9 @@ def altered_value(value: Any, rng: random.Random) -> Any:
         swapped = list(old)
         if old:
             swapped[i], swapped[j] = old[j], old[i]
-        return placed(value, path, rng.choice([old[:i] + old[i + 1 :], old[: i + 1] + old[i:], swapped, old[::-1], old[:i]]))
+        return placed(
+            value, path, rng.choice([old[:i] + old[i + 1 :], old[: i + 1] + old[i:], swapped, old[::-1], old[:i]])
+        )
     names = sorted(old)
     if not names:
         return placed(value, path, {"x": 1})
@@ -501,7 +543,10 @@ def compared(case: Case) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def agree(call: str, left: dict[str, Any], right: dict[str, Any]) -> bool:
-    """Whether two answers are one. (In an answer a reader may look at digits where it uses them: `answer.md`, section 3.)"""
+    """Whether two answers are one.
+
+    In an answer about documents a reader may look at digits where it uses them: `answer.md`, section 3.
+    """
     late = call == "answer" and left.get("code") == "not-canonical" and "code" in right
     return "raised" not in left and (left == right or late)
 
@@ -512,7 +557,7 @@ def run(count: int, seed: int, cases: Sequence[Case], report: Callable[[Case, An
     Returns:
         How many of each call, and under `codes` how many outcomes there were.
     """
-    rng = random.Random(seed)
+    rng = random.Random(seed)  # noqa: S311 - a seed that can be told
     by_call: dict[str, list[Case]] = {}
     for case in cases:
         if case[0] not in ("ledger-value", "spans"):  # of which every alteration is a caller's mistake

@@ -10,8 +10,9 @@
 One line a finding, with its code; the exit status is that of the worst: errors.md. Python 3.11 or newer, nothing else.
 Behind a `def` stand the text and the section that it implements. The file is set tight, and a test bounds its length.
 """
+
 # fmt: off
-# ruff: noqa: C408, D103, E401, E701, E741, N818, PYI024
+# ruff: noqa: C408, D101, D102, D103, E401, E701, I001, N818, PYI024, RET503
 import argparse, base64, json, math, os, re, shutil, sqlite3, struct, sys, tempfile
 from bisect import bisect_left, bisect_right
 from collections import namedtuple
@@ -26,16 +27,19 @@ from typing import Any
 
 VERSION, TOP, ZERO, unhex = "training-witness/v1", (1 << 53) - 1, bytes(32), bytes.fromhex
 CANNOT_TELL, HARMLESS = {"head-beyond", "ledger-too-long", "incomplete"}, {"", "unknown-file", "leftover"}
-USAGE = {"empty-corpus", "file-unreadable", "impossible-count", "key-collision", "key-kind", "not-a-fraction", "other-head", "run-missing",
-         "schedule", "seed-input", "threshold", "usage"}
+USAGE = {"empty-corpus", "file-unreadable", "impossible-count", "key-collision", "key-kind", "not-a-fraction",
+         "other-head", "run-missing", "schedule", "seed-input", "threshold", "usage"}
+
 class Failure(Exception):  # its one argument is a code of errors.md
     code = property(lambda self: self.args[0])
+
 def need(holds: Any, code: str) -> None:
     if not holds: raise Failure(code)
+
 @contextmanager
 def malformed(code: str) -> Any:
     try: yield
-    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError, sqlite3.Error, struct.error) as error:
+    except (AttributeError, LookupError, RecursionError, TypeError, ValueError, sqlite3.Error, struct.error) as error:
         raise Failure(code) from error
 
 # -- encoding -----------------------------------------------------------------------------------------------
@@ -44,11 +48,15 @@ def plain(value: Any, depth: int = 1) -> bool:  # encoding 2
     return (depth <= 256 and not (isinstance(value, int) and abs(value) > TOP)
             and (not isinstance(value, dict) or all(re.fullmatch("[ -~]*", key) for key in value))
             and all(plain(item, depth + 1) for item in below))
+
 def canonical(value: Any) -> bytes:  # encoding 2
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
-def fits(shape: Any, value: Any) -> bool:  # a closed object, [item, least, most], a pattern, a range, alternatives, a constant
+
+def fits(shape: Any, value: Any) -> bool:
+    """Whether a value has a type: a closed object, [item, least, most], pattern, range, alternatives, or a constant."""
     match shape:
-        case dict(): return type(value) is dict and value.keys() == shape.keys() and all(fits(shape[k], value[k]) for k in shape)
+        case dict():
+            return type(value) is dict and value.keys() == shape.keys() and all(fits(shape[k], value[k]) for k in shape)
         case list():
             low, high = shape[1:] or (0, TOP)
             return type(value) is list and low <= len(value) <= high and all(fits(shape[0], item) for item in value)
@@ -57,25 +65,32 @@ def fits(shape: Any, value: Any) -> bool:  # a closed object, [item, least, most
         case tuple(): return any(fits(item, value) for item in shape)
         case None | int(): return type(value) is type(shape) and value == shape
         case _: return shape(value)
+
 def mapped(name: str, item: Any, most: int = TOP) -> Any:  # the type of an object whose members are not listed
     return lambda it: type(it) is dict and len(it) <= most and all(fits(name, k) and fits(item, it[k]) for k in it)
+
 def decode(data: bytes, cap: int, shape: Any) -> Any:  # encoding 3
     need(len(data) <= cap, "too-large")
     with malformed("not-canonical"):
         value = json.loads(data.decode(), parse_float=int, parse_constant=int)  # int of what is no integer raises
         need(plain(value) and canonical(value) == data and fits(shape, value), "not-canonical")
     return value
+
 def u64(*numbers: int) -> bytes:
     return struct.pack(f">{len(numbers)}Q", *numbers)
+
 def tagged(domain: str, *parts: bytes) -> bytes:  # encoding 5
     return sha256(b"".join(u64(len(it)) + it for it in (f"{VERSION}/{domain}".encode(), *parts))).digest()
+
 def real(spelt: str) -> float:  # encoding 4
     return struct.unpack(">f" if spelt[1] == "3" else ">d", unhex(spelt[4:]))[0]
+
 def base64_of(spelt: str, code: str, lenient: bool = False) -> bytes:
     if lenient and not set("+/") & set(spelt): spelt = spelt.replace("-", "+").replace("_", "/")
     with malformed(code): data = base64.b64decode(spelt, validate=True)
     need(base64.b64encode(data).decode() == spelt, code)
     return data
+
 COUNT, INTEGER, TEXT, HEX, WORD = range(TOP + 1), range(-TOP, TOP + 1), ".*", "[0-9a-f]{64}", "[ -~]{0,512}"
 FLOAT, PATH, ANY = "f32:[0-9a-f]{8}|f64:[0-9a-f]{16}", [HEX, 0, 64], lambda _: True
 
@@ -83,6 +98,7 @@ FLOAT, PATH, ANY = "f32:[0-9a-f]{8}|f64:[0-9a-f]{16}", [HEX, 0, 64], lambda _: T
 P, ORDER = 2**255 - 19, 2**252 + 27742317777372353535851937790883648493
 D = -121665 * pow(121666, -1, P) % P
 Point = tuple[int, int, int, int]
+
 def point_of(raw: bytes) -> Point:  # keys 3; extended coordinates
     need(len(raw) == 32, "key-malformed")
     y = int.from_bytes(raw, "little") & ((1 << 255) - 1)
@@ -94,11 +110,14 @@ def point_of(raw: bytes) -> Point:  # keys 3; extended coordinates
     x = x if (v * x * x - u) % P == 0 else x * pow(2, (P - 1) // 4, P) % P
     x = x if x & 1 == raw[31] >> 7 else P - x
     return x, y, 1, x * y % P
+
 def add(p: Point, q: Point) -> Point:
     a, b, c, d = (p[1] - p[0]) * (q[1] - q[0]), (p[1] + p[0]) * (q[1] + q[0]), 2 * p[3] * q[3] % P * D, 2 * p[2] * q[2]
     e, f, g, h = (b - a) % P, (d - c) % P, (d + c) % P, (b + a) % P
     return e * f % P, g * h % P, f * g % P, e * h % P
+
 BASE = point_of((4 * pow(5, -1, P) % P).to_bytes(32, "little"))
+
 @lru_cache(1 << 14)
 def verifies(key: bytes, signature: bytes, message: bytes) -> bool:  # keys 4
     x, y, _, t = point_of(key)
@@ -110,9 +129,12 @@ def verifies(key: bytes, signature: bytes, message: bytes) -> bool:  # keys 4
         total = add(add(total, total), terms[(s >> i & 1) + 2 * (k >> i & 1)])
     x, y = (it * pow(total[2], -1, P) % P for it in total[:2])
     return (y | (x & 1) << 255).to_bytes(32, "little") == signature[:32]
+
 Key, Head = namedtuple("Key", "name kind raw id"), namedtuple("Head", "size origin root body")
+
 def is_name(name: str) -> bool:  # keys 2
     return name != "" and not any(c == "+" or c < " " or c.isspace() or "\ud800" <= c <= "\udfff" for c in name)
+
 def read_vkey(vkey: str) -> Key:  # keys 2
     name, spelt, data = [*vkey.split("+", 2), "", ""][:3]
     raw = base64_of(data, "key-malformed")
@@ -121,16 +143,19 @@ def read_vkey(vkey: str) -> Key:  # keys 2
     identity = sha256(name.encode() + b"\n" + raw).digest()[:4]
     need(spelt == identity.hex(), "key-malformed")
     return Key(name, raw[0], raw[1:], identity)
+
 def read_note(data: bytes) -> tuple[str, list[tuple[str, bytes]]]:  # heads 2
     need(len(data) <= 1 << 20, "too-large")
     with malformed("note-malformed"): before, found, after = data.decode().rpartition("\n\n")
     *lines, last = after.split("\n")
-    need(found and last == "" and 1 <= len(lines) <= 100 and not re.search("[\0-\x09\x0b-\x1f]", before), "note-malformed")
+    good = found and last == "" and 1 <= len(lines) <= 100 and not re.search("[\0-\x09\x0b-\x1f]", before)
+    need(good, "note-malformed")
     signatures = [(name, base64_of(spelt, "note-malformed")) for line in lines
                   for dash, name, spelt in [[*line.split(" ", 2), "", ""][:3]] if dash == "\u2014" and is_name(name)]
     need(len(signatures) == len(lines) and all(len(blob) >= 5 for _, blob in signatures), "note-malformed")
     return before + "\n", signatures
-def open_note(data: bytes, keys: Any) -> tuple[str, list[tuple[Key, int | None]]]:  # heads 2, 4; cosigners with their times
+
+def open_note(data: bytes, keys: Any) -> tuple[str, list[tuple[Key, int | None]]]:  # heads 2, 4; with a cosigner's time
     known, signers = {(key.name, key.id): key for key in keys}, []
     need(all(known[key.name, key.id] == key for key in keys), "key-collision")
     text, signatures = read_note(data)
@@ -144,6 +169,7 @@ def open_note(data: bytes, keys: Any) -> tuple[str, list[tuple[Key, int | None]]
         signers.append((key, time))
     need(signers, "note-unsigned")
     return text, signers
+
 def open_head(data: bytes, keys: Any, origin: str | None = None) -> Head:  # heads 3
     text, signers = open_note(data, keys)
     need(any(key.kind == 1 for key, _ in signers), "note-unsigned")
@@ -153,8 +179,10 @@ def open_head(data: bytes, keys: Any, origin: str | None = None) -> Head:  # hea
     need(size < 1 << 63 and len(root) == 32, "head-malformed")
     need(origin in (None, name), "head-origin")
     return Head(size, name, root, text.encode())
+
 ESCAPE = re.compile(r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|u([dD][89a-fA-F]..)|.)", re.DOTALL)  # group 1: half a pair
 Kind = namedtuple("Kind", "cap shape signer type subject title malformed wrong")
+
 def read_envelope(data: bytes, cap: int) -> dict[str, Any]:  # envelope 3, steps 1 and 2
     need(len(data) <= cap, "too-large")
     with malformed("envelope-malformed"):
@@ -163,7 +191,9 @@ def read_envelope(data: bytes, cap: int) -> dict[str, Any]:  # envelope 3, steps
         need(type(value["signatures"]) is list and len(strings) <= 102 and all(type(it) is str for it in strings)
              and not any(it[1] for it in ESCAPE.finditer(data.decode())), "envelope-malformed")
     return value
-def open_envelope(data: bytes, keys: Any, cap: int, threshold: int, kind: str) -> tuple[bytes, set[bytes]]:  # envelope 3
+
+def open_envelope(data: bytes, keys: Any, cap: int, threshold: int, kind: str) -> tuple[bytes, set[bytes]]:
+    """The payload, and the keys that signed it: envelope 3."""
     need(all(key.kind == 1 for key in keys), "key-kind")
     need(1 <= threshold <= len({key.raw for key in keys}), "threshold")
     value = read_envelope(data, cap)
@@ -174,16 +204,18 @@ def open_envelope(data: bytes, keys: Any, cap: int, threshold: int, kind: str) -
     signers = {key.raw for key in keys if any(verifies(key.raw, it, message) for it in signatures)}
     need(len(signers) >= threshold, "envelope-unsigned")
     return payload, signers
-def open_statement(data: bytes, keys: Any, kind: Kind) -> dict[str, Any]:  # certificate 4 and data-audit 3, steps 1 and 2
+
+def open_statement(data: bytes, keys: Any, kind: Kind) -> dict[str, Any]:
+    """The predicate, after steps 1 and 2 of certificate 4, or of data-audit 3."""
     payload = base64_of(read_envelope(data, kind.cap)["payload"], "envelope-malformed", lenient=True)
-    shape = dict(_type=TEXT, predicate=kind.shape, predicateType=TEXT, subject=[dict(digest=mapped(TEXT, TEXT), name=TEXT)])
-    value = decode(payload, kind.cap, shape)
+    subject = [dict(digest=mapped(TEXT, TEXT), name=TEXT)]
+    value = decode(payload, kind.cap, dict(_type=TEXT, predicate=kind.shape, predicateType=TEXT, subject=subject))
     found = value.pop("predicate")
     named = read_vkey(found[kind.signer])
     need(named.kind == 1, "key-malformed")
     _, signers = open_envelope(data, keys or [named], kind.cap, 1, "application/vnd.in-toto+json")
-    subject = {"digest": {"sha256": found[kind.subject]}, "name": kind.title + found["run"]}
-    due = {"_type": "https://in-toto.io/Statement/v1", "predicateType": kind.type, "subject": [subject]}
+    subject = [{"digest": {"sha256": found[kind.subject]}, "name": kind.title + found["run"]}]
+    due = {"_type": "https://in-toto.io/Statement/v1", "predicateType": kind.type, "subject": subject}
     need(value == due and found["version"] == VERSION, kind.malformed)
     need(not keys or named.raw in {key.raw for key in keys}, kind.wrong)
     need(named.raw in signers, "envelope-unsigned")
@@ -192,16 +224,21 @@ def open_statement(data: bytes, keys: Any, kind: Kind) -> dict[str, Any]:  # cer
 # -- trees --------------------------------------------------------------------------------------------------
 def leaf_hash(leaf: bytes) -> bytes: return sha256(b"\0" + leaf).digest()  # merkle-tree 2
 def node(left: bytes, right: bytes) -> bytes: return sha256(b"\1" + left + right).digest()  # merkle-tree 2
+
 def grow(peaks: list[bytes], size: int, found: bytes) -> None:  # one more leaf hash; peaks are roots of full trees
     while size & 1: found, size = node(peaks.pop(), found), size >> 1
     peaks.append(found)
+
 def fold(peaks: list[bytes]) -> bytes:
     return reduce(lambda right, left: node(left, right), reversed(peaks)) if peaks else sha256().digest()
+
 def root_of(hashes: Any) -> bytes:  # merkle-tree 2
     peaks: list[bytes] = []
     for size, found in enumerate(hashes): grow(peaks, size, found)
     return fold(peaks)
-def climb(fn: int, sn: int, proof: list[bytes], found: list[bytes], code: str) -> list[bytes]:  # the loop of both proofs
+
+def climb(fn: int, sn: int, proof: list[bytes], found: list[bytes], code: str) -> list[bytes]:
+    """The loop of both proofs; of the hashes that grow, right siblings touch the last one only."""
     for sibling in proof:
         need(sn, code)
         if fn & 1 or fn == sn:
@@ -211,10 +248,12 @@ def climb(fn: int, sn: int, proof: list[bytes], found: list[bytes], code: str) -
         fn, sn = fn >> 1, sn >> 1
     need(sn == 0, code)
     return found
+
 def inclusion(leaf: bytes, index: int, size: int, proof: list[bytes], root: bytes) -> None:  # merkle-tree 3
     good = 0 <= index < size <= 1 << 63 and len(proof) <= 64 and all(len(it) == 32 for it in (*proof, leaf, root))
     need(good, "proof-malformed")
     need(climb(index, size - 1, proof, [leaf], "inclusion-proof") == [root], "inclusion-proof")
+
 def consistency(size1: int, size2: int, root1: bytes, root2: bytes, proof: list[bytes]) -> None:  # merkle-tree 4
     good = 0 < size1 <= size2 <= 1 << 63 and len(proof) <= 64 and all(len(it) == 32 for it in (*proof, root1, root2))
     need(good, "proof-malformed")
@@ -227,14 +266,17 @@ def consistency(size1: int, size2: int, root1: bytes, root2: bytes, proof: list[
 # -- ledgers ------------------------------------------------------------------------------------------------
 TIER = "t0-sha256|t1-[a-z0-9][a-z0-9.-]{0,59}|t2-winnow-(bytes|u16|u32)-k([1-9][0-9]{0,3})-w([1-9][0-9]{0,3})"
 Proof = namedtuple("Proof", "kind path other")
+
 def ledger_key(tier: str, digest: bytes) -> bytes: return tagged("ledger/key", tier.encode(), digest)  # ledger 2
 def ledger_leaf(key: bytes, value: bytes) -> bytes: return sha256(b"\1TW1L" + key + value).digest()  # ledger 3
 def inner(left: bytes, right: bytes) -> bytes: return sha256(b"\2TW1I" + left + right).digest()  # ledger 3
 def bit(key: bytes, i: int) -> int: return key[i >> 3] >> (7 - (i & 7)) & 1
+
 def prefix_root(pairs: list[tuple[bytes, bytes]], depth: int = 0) -> bytes:  # ledger 3; pairs of key and value, sorted
     if len(pairs) < 2: return ledger_leaf(*pairs[0]) if pairs else ZERO
     cut = bisect_left(pairs, 1, key=lambda pair: bit(pair[0], depth))
     return inner(prefix_root(pairs[:cut], depth + 1), prefix_root(pairs[cut:], depth + 1))
+
 def read_proof(data: bytes) -> Proof:  # ledger 4
     need(len(data) <= 8259, "too-large")
     kind, depth = data[0] if data else 0, int.from_bytes(data[1:3], "big")
@@ -247,7 +289,8 @@ def read_proof(data: bytes) -> Proof:  # ledger 4
     path = [next(rest) if bit(data[3:start], i) else ZERO for i in range(depth)]
     need(bitmap & ((1 << -depth % 8) - 1) == 0 and ZERO not in listed and path[-1:] != [ZERO], code)
     return Proof(kind, path, (data[-64:-32], data[-32:]))
-def check_proof(root: bytes, key: bytes, value: bytes | None, proof: Proof) -> None:  # ledger 5, 6: no value asks for absence
+
+def check_proof(root: bytes, key: bytes, value: bytes | None, proof: Proof) -> None:  # ledger 5; without a value, 6
     code, found = "ledger-inclusion" if value else "ledger-absence", ZERO
     need((proof.kind == 1) == bool(value), code)
     shared = 256 - (int.from_bytes(key, "big") ^ int.from_bytes(proof.other[0], "big")).bit_length()
@@ -256,11 +299,14 @@ def check_proof(root: bytes, key: bytes, value: bytes | None, proof: Proof) -> N
     for i in range(len(proof.path) - 1, -1, -1):
         found = inner(proof.path[i], found) if bit(key, i) else inner(found, proof.path[i])
     need(found == root, code)
+
 def leb128(number: int) -> bytes:
     return (bytes([number & 127 | 128]) + leb128(number >> 7)) if number > 127 else bytes([number])
+
 def write_occurrences(total: int, documents: list[int]) -> bytes:  # ledger 2
     gaps = (b - a - 1 for a, b in pairwise((-1, *documents)))
     return b"".join(map(leb128, (total, len(documents), *gaps)))
+
 def read_occurrences(data: bytes) -> tuple[int, list[int]]:  # ledger 2
     need(len(data) <= (1 << 24) + 16, "too-large")
     groups = re.findall(rb"[\x80-\xff]{0,8}[\0-\x7f]", data)
@@ -269,12 +315,16 @@ def read_occurrences(data: bytes) -> tuple[int, list[int]]:  # ledger 2
     good = documents and numbers[1] == len(documents) <= numbers[0] <= TOP and documents[-1] < 1 << 24
     need(good and write_occurrences(numbers[0], documents) == data, "not-canonical")
     return numbers[0], documents
-def value_of(total: int, documents: list[int]) -> bytes: return tagged("ledger/value", write_occurrences(total, documents))
+
+def value_of(total: int, documents: list[int]) -> bytes:  # ledger 2
+    return tagged("ledger/value", write_occurrences(total, documents))
+
 def is_claim(value: Any) -> bool:  # ledger 8
     if not fits(dict(documents=range((1 << 24) + 1), entries=COUNT, root=HEX, tier=TIER), value): return False
     documents, entries = value["documents"], value["entries"]
     whole = value["tier"][:2] == "t2" or (entries <= documents and (entries > 0 or documents == 0))
     return whole and (entries == 0 or documents > 0) and (entries == 0) == (value["root"] == "0" * 64)
+
 def check_places(data: bytes, claim: dict[str, Any]) -> None:  # ledger 7
     spans, n, held = claim["tier"][:2] == "t2", claim["documents"], {}
     need(len(data) % 36 == 0 and len(data) // 36 <= 1 << 28, "places")
@@ -288,39 +338,48 @@ def check_places(data: bytes, claim: dict[str, Any]) -> None:  # ledger 7
     need(spans or len(places) == len({index for _, index in places}) == n, "ledger-documents")
 
 # -- states -------------------------------------------------------------------------------------------------
-TENSORS = dict(BOOL="bool", U8="uint8", I8="int8", F8_E4M3="float8_e4m3fn", F8_E5M2="float8_e5m2", U16="uint16", I16="int16",
-               F16="float16", BF16="bfloat16", U32="uint32", I32="int32", F32="float32", U64="uint64", I64="int64",
-               F64="float64", C64="complex64")  # run-directory 4
-WIDTHS = dict(zip([*TENSORS.values(), "complex128", "json"], [1] * 5 + [2] * 4 + [4] * 3 + [8] * 4 + [16, 1], strict=True))
+TENSORS = dict(BOOL="bool", U8="uint8", I8="int8", F8_E4M3="float8_e4m3fn", F8_E5M2="float8_e5m2", U16="uint16",
+               I16="int16", F16="float16", BF16="bfloat16", U32="uint32", I32="int32", F32="float32", U64="uint64",
+               I64="int64", F64="float64", C64="complex64")  # run-directory 4
+WIDTHS = dict(zip([*TENSORS.values(), "complex128"], [1] * 5 + [2] * 4 + [4] * 3 + [8] * 4 + [16], strict=True), json=1)
 ENTRIES = [dict(aliases=[TEXT], dtype=TEXT, name=TEXT, shape=[COUNT])]
 Pieces, PIECES = dict[str, int], dict(shards=range(1, (1 << 20) + 1), size=tuple(1 << i for i in range(12, 21)))
+
 def size_of(entry: Any) -> int: return math.prod(entry["shape"]) * WIDTHS[entry["dtype"]]  # state-root 2
+
 def shards(entry: Any, pieces: Pieces) -> list[range]:  # state-root 3: where the pieces of each shard begin
     total, first = size_of(entry), (entry["shape"] or [1])[0]
     whole = pieces["shards"] == 1 or entry["dtype"] == "json" or not entry["shape"] or total == 0
     step, end = max(1, total) if whole else -(-first // pieces["shards"]) * (total // first), max(1, total)
     return [range(at, min(at + step, end), pieces["size"]) for at in range(0, end, step)]
+
 def check_entries(entries: list[Any], pieces: Pieces) -> int:  # state-root 2; the number of pieces
     names = [name for it in entries for name in (it["name"], *it["aliases"])]
     order = all(a["name"].encode() < b["name"].encode() for a, b in pairwise(entries)) and len(set(names)) == len(names)
     each = all(0 < len(it["name"].encode()) <= 1024 and it["aliases"] == sorted(it["aliases"]) and it["dtype"] in WIDTHS
                and len(it["shape"]) <= 16 and size_of(it) < 1 << 48 for it in entries)
     need(order and each and len(entries) <= 1 << 20, "state-table")
-    total = sum(len(shard) for it in entries for shard in shards(it, pieces))
-    need(total <= 1 << 24, "state-table")
+    total = 0
+    for it in entries:
+        total += sum(map(len, shards(it, pieces)))
+        need(total <= 1 << 24, "state-table")
     return total
+
 def cuts(entry: Any, pieces: Pieces) -> list[tuple[int, int]]:  # state-root 3
     ends = (size_of(entry), pieces["size"])
     return [(at, min(at + ends[1], shard.stop, ends[0])) for shard in shards(entry, pieces) for at in shard]
+
 def state_root(entries: list[Any], digests: Any, pieces: Pieces) -> bytes:  # state-root 4
     rest = iter(digests)
     return root_of(leaf_hash(b"TW1S" + tagged("state/entry", canonical(it)) + u64(i, *span) + next(rest))
                    for it in entries for i, span in enumerate(cuts(it, pieces)))
+
 def root_of_bytes(entries: list[Any], data: list[bytes], pieces: Pieces) -> bytes:
     check_entries(entries, pieces)
     need([len(it) for it in data] == [size_of(it) for it in entries], "state-bytes")
     found = (sha256(it[a:b]).digest() for entry, it in zip(entries, data, strict=True) for a, b in cuts(entry, pieces))
     return state_root(entries, found, pieces)
+
 def check_table(table: bytes, root: bytes, pieces: Pieces) -> list[Any]:  # state-root 5
     need(len(table) <= 1 << 28, "too-large")
     end = 4 + int.from_bytes(table[:4], "big")
@@ -329,6 +388,7 @@ def check_table(table: bytes, root: bytes, pieces: Pieces) -> list[Any]:  # stat
     need(32 * check_entries(entries, pieces) == len(table) - end, "state-table")
     need(state_root(entries, (table[i:i + 32] for i in range(end, len(table), 32)), pieces) == root, "state-root")
     return entries
+
 def read_tensors(data: bytes) -> dict[str, tuple[Any, bytes]]:  # a safetensors file: entry and bytes
     start, found, spans = 8 + int.from_bytes(data[:8], "little"), {}, []
     with malformed("state-file"):
@@ -340,32 +400,40 @@ def read_tensors(data: bytes) -> dict[str, tuple[Any, bytes]]:  # a safetensors 
             spans.append(it["data_offsets"])
             found[name] = entry, data[start + spans[-1][0]:start + spans[-1][1]]
     spans = [[0, 0], *sorted(spans), [len(data) - start] * 2]
-    good = all(a[1] == b[0] for a, b in pairwise(spans)) and all(size_of(entry) == len(it) for entry, it in found.values())
-    need(good, "state-file")
+    need(all(a[1] == b[0] for a, b in pairwise(spans)), "state-file")
+    need(all(size_of(entry) == len(it) for entry, it in found.values()), "state-file")
     return found
+
 def root_of_state(data: bytes, pieces: Pieces) -> bytes:  # run-directory 4
     tensors = read_tensors(data)
     with malformed("state-file"):
         entries = decode(tensors.pop("@entries")[1], 1 << 28, ENTRIES)
         found = [tensors.pop(it["name"]) for it in entries]
-    good = all(entry["dtype"] == "uint8" and entry["shape"] == [size_of(it)] for it, (entry, _) in zip(entries, found, strict=True))
-    need(good and not tensors, "state-file")
+    shapes = [(entry["dtype"], entry["shape"]) for entry, _ in found]
+    need(not tensors and shapes == [("uint8", [size_of(it)]) for it in entries], "state-file")
     return root_of_bytes(entries, [it for _, it in found], pieces)
 
 # -- corpus, schedule, challenges ---------------------------------------------------------------------------
 TOKENS = "bytes|uint(16|32)(:(tokenizers|tiktoken-(r50k_base|cl100k_base|o200k_base)):[0-9a-f]{64})?"
 PACKING = dict(kind="documents", length=0, stride=0), dict(kind="windows", length=COUNT[1:], stride=COUNT[1:])
-CORPUS = dict(digest="sha256-pieces-4096", documents=COUNT, packing=PACKING, root=HEX, source=TEXT, tokenizer=TOKENS, tokens=COUNT)
+CORPUS = dict(digest="sha256-pieces-4096", documents=COUNT, packing=PACKING, root=HEX, source=TEXT, tokenizer=TOKENS,
+              tokens=COUNT)
 Leaf = namedtuple("Leaf", "index length digest pieces start tokens hash")
-def read_leaf(data: bytes) -> Leaf: return Leaf(*struct.unpack(">QQ32s32sQQ", data), leaf_hash(b"TW1C" + data))  # corpus 2
+
+def read_leaf(data: bytes) -> Leaf:  # corpus 2
+    return Leaf(*struct.unpack(">QQ32s32sQQ", data), leaf_hash(b"TW1C" + data))
+
 def pieces_root(data: bytes) -> bytes:  # corpus 2
     return root_of(leaf_hash(b"TW1D" + data[i:i + 4096]) for i in range(0, max(1, len(data)), 4096))
+
 def check_piece(leaf: Leaf, index: int, data: bytes, proof: list[bytes]) -> None:  # corpus 6
     try: inclusion(leaf_hash(b"TW1D" + data), index, max(1, -(-leaf.length // 4096)), proof, leaf.pieces)
     except Failure as failure: raise Failure(failure.code.replace("inclusion-proof", "record-bytes")) from failure
     need(len(data) == min(4096, leaf.length - index * 4096), "record-bytes")
+
 class Corpus:
     """Leaves and the samples that packing makes of them: corpus 2 to 5."""
+
     def __init__(self, claim: dict[str, Any], data: bytes) -> None:
         need(len(data) % 96 == 0 and len(data) // 96 <= 1 << 24, "corpus-leaves")
         self.length, self.stride = claim["packing"]["length"], claim["packing"]["stride"]
@@ -378,24 +446,29 @@ class Corpus:
         root = root_of(leaf.hash for leaf in self.leaves).hex()
         need((n, tokens, root) == (claim["documents"], claim["tokens"], claim["root"]), "corpus-root")
         self.samples = max(0, (tokens - self.length) // self.stride + 1) if self.stride else n
+
     def spans(self, sample: int) -> list[tuple[int, int, int]]:
         if not self.stride: return [(sample, 0, self.leaves[sample].length)]
         a, b = sample * self.stride, sample * self.stride + self.length
         found = ((d, max(a - self.starts[d], 0), min(b - self.starts[d], self.leaves[d].tokens))
                  for d in range(bisect_right(self.starts, a) - 1, bisect_left(self.starts, b)))
         return [(d, low * self.width, high * self.width) for d, low, high in found if low < high]
+
     def records(self, step: int, samples: list[int]) -> str:
         parts = (u64(i) + b"".join(self.leaves[d].hash + u64(a, b) for d, a, b in self.spans(i)) for i in samples)
         return tagged("records", u64(step), *parts).hex()
+
 @lru_cache(8)
 def epoch_order(seed: bytes, epoch: int, samples: int) -> list[int]:  # schedule 2
     need(samples >= 1, "empty-corpus")
     need(samples <= 1 << 27, "schedule")
     words = shake_256(tagged("schedule", seed, u64(epoch))).digest(8 * samples)
     return sorted(range(samples), key=lambda i: words[8 * i:8 * i + 8])
+
 def samples_of(seed: bytes, batch: int, samples: int, step: int) -> list[int]:  # schedule 3
     epoch, place = divmod(step - 1, -(-max(1, samples) // batch))
     return epoch_order(seed, epoch, samples)[place * batch:(place + 1) * batch]
+
 def stream(seed: bytes) -> Any:  # challenge 4: the function `below`
     key, data, at = tagged("stream", seed), b"", 0
     def below(n: int) -> int:
@@ -406,13 +479,17 @@ def stream(seed: bytes) -> Any:  # challenge 4: the function `below`
             word, at = int.from_bytes(data[at:at + 8], "big"), at + 8
         return word % n
     return below
+
 def probe_samples(seed: bytes, step: int, root: bytes, number: int, samples: int) -> list[int]:  # schedule 4
     below = stream(tagged("probe", seed, u64(step), root))
     return [below(samples) for _ in range(number)]
-def session_seed(session: bytes, policy: bytes, commitment: bytes, head: bytes, nonce: bytes) -> bytes:  # challenge 2, 3
+
+def session_seed(session: bytes, policy: bytes, commitment: bytes, head: bytes, nonce: bytes) -> bytes:
+    """The seed that a nonce opens: challenge 2 and 3."""
     need(session and policy and head, "seed-input")
     need(len(nonce) == 32 and tagged("nonce-commitment", nonce) == commitment, "nonce-mismatch")
     return tagged("session-seed", session, policy, commitment, head, nonce)
+
 def draw(seed: bytes, k: int, n: int) -> list[int]:  # challenge 5; `moved` holds what is not at its place
     below, moved, found = stream(seed), {}, []
     for i in range(min(k, n)):
@@ -420,26 +497,30 @@ def draw(seed: bytes, k: int, n: int) -> list[int]:  # challenge 5; `moved` hold
         found.append(moved.get(j, j))
         moved[j] = moved.pop(i, i)
     return found
-def segment(step: int, every: int, promised: int, recorded: int) -> tuple[int, int]:  # challenge 9
-    before = max(0, step - 1) // every * every
-    return before, min(before + every, max(step, promised), recorded) if step else 0
+
 def fraction(spelt: str) -> Fraction:  # soundness 3
-    found = re.fullmatch(r"([0-9]{1,40}(?:\.[0-9]{1,40})?(?:[eE][+-]?[0-9]{1,2})?)(%?)|([0-9]{1,40})/([0-9]{1,40})", spelt)
+    decimal = r"([0-9]{1,40}(?:\.[0-9]{1,40})?(?:[eE][+-]?[0-9]{1,2})?)(%?)"
+    found = re.fullmatch(decimal + "|([0-9]{1,40})/([0-9]{1,40})", spelt)
     need(found and int(found[4] or 1), "not-a-fraction")
     value = Fraction(found[1]) / (100 if found[2] else 1) if found[1] else Fraction(int(found[3]), int(found[4]))
     need(value <= 1, "not-a-fraction")
     return value
+
 def miss(n: int, b: int, k: int) -> tuple[int, int]:  # soundness 2; over and under, not reduced
     need(1 <= n <= 10**9 and 0 <= b <= n and 0 <= k <= n, "impossible-count")
     return math.perm(n - max(b, k), min(b, k)), math.perm(n, min(b, k))  # C(n-b, k)/C(n, k) = C(n-k, b)/C(n, b)
+
 def bad_steps(n: int, share: Fraction) -> int: return max(1, math.ceil(share * n))  # soundness 4
-def draws_needed(n: int, share: Fraction, confidence: Fraction, tries: int = 0, most: int = TOP) -> int:  # soundness 4, 5
+
+def draws_needed(n: int, share: Fraction, confidence: Fraction, tries: int = 0, most: int = TOP) -> int:
+    """The least number that suffices, or one more than `most`: soundness 4; against 2^tries seeds, 5."""
     need(1 <= n <= 10**9, "impossible-count")
     b, allowed = bad_steps(n, share), (1 - confidence) / 2**tries
     def enough(k: int) -> bool:
         over, under = miss(n, b, k)
         return over * allowed.denominator <= allowed.numerator * under
     return bisect_left(range(min(n - b + 1, most + 1)), True, key=enough)
+
 def draws_owed(policy: dict[str, Any], n: int) -> int:  # soundness 4
     try: numbers = fraction(policy["bad_fraction"]), fraction(policy["confidence"])
     except Failure as failure: raise Failure("policy") from failure
@@ -458,41 +539,46 @@ EXACT = dict(arithmetic="exact-[1-9][0-9]?", build=LINES, definition=COUNT, devi
 ARGUMENT = None, True, False, INTEGER, WORD, [(None, True, False, INTEGER, WORD), 0, 4096]
 OPERATOR = "aten[.][a-z_][a-z0-9_]{0,79}[.][A-Za-z_][A-Za-z0-9_]{0,63}"
 SPEC = dict(arguments=[ARGUMENT, 0, 64], keywords=mapped("[a-z_][a-z0-9_]{0,63}", ARGUMENT, 64), operator=OPERATOR)
+PROBE = dict(operations=[dict(digest=HEX, spec=SPEC), 0, 512], unprobed=[dict(operation=WORD, reason=WORD), 0, 512])
 MANIFEST = dict(
-    batch_size=COUNT, checkpoint_every=COUNT, commit_every=COUNT, corpus=CORPUS, init="build", key=TEXT, ledgers=[is_claim],
-    operations=dict(operations=[dict(digest=HEX, spec=SPEC), 0, 512], unprobed=[dict(operation=WORD, reason=WORD), 0, 512]),
-    package=TEXT, pieces=PIECES, probe_samples=COUNT,
-    profile=(NATIVE, EXACT), ranks=COUNT, reduction="none", steps=COUNT, type="manifest", version=TEXT,
+    batch_size=COUNT, checkpoint_every=COUNT, commit_every=COUNT, corpus=CORPUS, init="build", key=TEXT,
+    ledgers=[is_claim], operations=PROBE, package=TEXT, pieces=PIECES, probe_samples=COUNT, profile=(NATIVE, EXACT),
     program=dict(arguments=ANY, entry=TEXT, files=[dict(digest=HEX, length=COUNT, path=TEXT)], kind="reference|files"),
-    seed=dict(source="own|registered", value=HEX))
+    ranks=COUNT, reduction="none", seed=dict(source="own|registered", value=HEX), steps=COUNT, type="manifest",
+    version=TEXT)
 MARKS = dict(gradient_norm=FLOAT, loss=FLOAT, probe=(HEX, None), update_norms=[FLOAT])
 ENTRY = (dict(state_root=HEX, type="init"), dict(state_root=HEX, step=COUNT, type="checkpoint"),
          dict(checkpoint=COUNT, step=COUNT, type="resume"), dict(note=".{0,256}", step=COUNT, type="fault"),
          dict(batch=HEX, fingerprint=MARKS, records=HEX, state_root=(HEX, None), step=COUNT, type="step",
               hyperparameters=mapped("[ -~]{1,128}", (None, True, False, INTEGER, TEXT))),
          dict(released=HEX, state_root=HEX, steps=COUNT, type="final"))
+
 def check_manifest(m: dict[str, Any]) -> None:  # manifest 4, steps 2 to 4
     need(m["version"] == VERSION, "manifest")
     read_vkey(m["key"])
-    files, tiers, (module, _, name) = m["program"]["files"], [it["tier"] for it in m["ledgers"]], m["program"]["entry"].partition(":")
-    paths, every = [it["path"] for it in files], max(1, m["commit_every"])
-    good = all(fits("[A-Za-z_][A-Za-z0-9_]*", it) for it in (*module.split("."), *name.split("."))) and m["ranks"] == 1
-    good = good and m["batch_size"] > 0 and 1 <= m["steps"] <= 10**9 and m["probe_samples"] <= 1 << 12
-    good = good and m["commit_every"] > 0 and m["checkpoint_every"] > 0 and m["checkpoint_every"] % every == 0
-    good = good and all(a < b for a, b in (*pairwise(tiers), *pairwise(paths))) and len(tiers) <= 16 and 1 <= len(paths) <= 512
-    good = good and all(it["documents"] == m["corpus"]["documents"] for it in m["ledgers"])
-    good = good and all(fits(r"[ -\[\]-~]{1,255}", it) and not {"", ".", ".."} & set(it.split("/")) for it in paths)
-    good = good and all(it["length"] <= 1 << 22 for it in files)
-    need(good and not any(b.startswith(a + "/") for a in paths for b in paths), "manifest")
+    files, tiers, every = m["program"]["files"], [it["tier"] for it in m["ledgers"]], m["commit_every"]
+    paths, (module, _, name) = [it["path"] for it in files], m["program"]["entry"].partition(":")
+    need(all(fits("[A-Za-z_][A-Za-z0-9_]*", it) for it in (*module.split("."), *name.split("."))), "manifest")
+    need(m["batch_size"] and 1 <= m["steps"] <= 10**9 and m["probe_samples"] <= 1 << 12 and m["ranks"] == 1, "manifest")
+    need(every and m["checkpoint_every"] and m["checkpoint_every"] % every == 0, "manifest")
+    need(all(a < b for a, b in (*pairwise(tiers), *pairwise(paths))), "manifest")
+    need(len(tiers) <= 16 and all(it["documents"] == m["corpus"]["documents"] for it in m["ledgers"]), "manifest")
+    need(1 <= len(paths) <= 512 and all(it["length"] <= 1 << 22 for it in files), "manifest")
+    need(all(fits(r"[ -\[\]-~]{1,255}", it) and not {"", ".", ".."} & set(it.split("/")) for it in paths), "manifest")
+    need(not any(b.startswith(a + "/") for a in paths for b in paths), "manifest")
+
 def read_manifest(data: bytes) -> dict[str, Any]:  # manifest 4
     value = decode(data, 1 << 22, MANIFEST)
     check_manifest(value)
     return value
+
 def origin_of(run: str) -> str: return f"{VERSION}/{run}"  # heads 3
+
 class Log:
     """The facts of a log: log 4."""
-    def __init__(self, entries: list[bytes], leaves: bytes, heads: list[Head] = [], head: Head | None = None) -> None:  # noqa: B006
-        known, peaks, heads = {}, [], [*heads, *filter(None, [head])]
+
+    def __init__(self, entries: list[bytes], leaves: bytes, heads: list[Head], head: Head) -> None:
+        known, peaks, heads = {}, [], [*heads, head]
         for it in heads:
             need(it.size or it.root == fold([]), "head-root")
             need(known.setdefault(it.size, it.root) == it.root, "equivocation")
@@ -500,17 +586,20 @@ class Log:
         self.m, self.run = read_manifest(entries[0]), tagged("run", entries[0]).hex()
         self.corpus, self.seed = Corpus(self.m["corpus"], leaves), unhex(self.m["seed"]["value"])
         epoch_order(self.seed, 0, self.corpus.samples)
-        self.roots, self.prints, self.events, self.due, self.kept = {}, [], {"resume": [], "fault": [], "final": []}, "", set()
+        self.roots, self.prints, self.due, self.kept = {}, [], "", set()
+        self.events = {"resume": [], "fault": [], "final": []}
         for i, data in enumerate(entries):
             if i: self.read(i, decode(data, 1 << 16, ENTRY))
             grow(peaks, i, leaf_hash(data))
             need(i + 1 not in known or fold(peaks) == known[i + 1], "head-root")
-        need(head is None or head.size == len(entries), "head-root")
-        need(max(known, default=0) <= len(entries), "head-beyond")
+        need(head.size == len(entries), "head-root")
+        need(max(known) <= len(entries), "head-beyond")
         need(self.roots, "step-order")
+
     def root(self, step: int) -> str:
         need(self.roots.get(step) not in (None, "0" * 64), "state-root-missing")
         return self.roots[step]
+
     def read(self, i: int, it: dict[str, Any]) -> None:
         kind, s, m = it["type"], len(self.prints), self.m
         need(not self.events["final"], "final-event")
@@ -526,20 +615,24 @@ class Log:
         if kind in ("init", "checkpoint"): self.kept.add(s)
         kept = kind == "step" and (it["step"] % m["checkpoint_every"] == 0 or it["step"] == m["steps"])
         self.due = "checkpoint" if kept else ""
+
     def step(self, it: dict[str, Any], s: int) -> None:
         m, marks, last = self.m, it["fingerprint"], self.prints[-1] if self.prints else it["fingerprint"]
         need(it["step"] == s <= m["steps"], "step-order")
         need((it["state_root"] is not None) == (s % m["commit_every"] == 0 or s == m["steps"]), "state-root-missing")
         drawn = samples_of(self.seed, m["batch_size"], self.corpus.samples, s)
         need(it["records"] == self.corpus.records(s, drawn), "records-digest")
-        same = len(last["update_norms"]) == len(marks["update_norms"]) and (last["probe"] is None) == (marks["probe"] is None)
-        need(same and len(marks["update_norms"]) <= 4096 and (m["probe_samples"] or not marks["probe"]), "fingerprint-shape")
+        shapes = [(len(it["update_norms"]), it["probe"] is None) for it in (last, marks)]
+        good = shapes[0] == shapes[1] and shapes[1][0] <= 4096 and (m["probe_samples"] or not marks["probe"])
+        need(good, "fingerprint-shape")
         self.prints.append(marks)
         self.roots[s] = it["state_root"]
+
     def mandatory(self, outliers: int) -> list[list[Any]]:  # challenge 6, 7
         updates, losses, n = [], [real(it["loss"]) for it in self.prints], len(self.prints)
         for norms in ([real(norm) for norm in it["update_norms"]] for it in self.prints):
-            updates.append(norms[0] if len(norms) == 1 else math.sqrt(reduce(lambda total, norm: total + norm * norm, norms, 0.0)))
+            squares = reduce(lambda total, norm: total + norm * norm, norms, 0.0)
+            updates.append(norms[0] if len(norms) == 1 else math.sqrt(squares))
         found = {0: "init"}
         for series in (enumerate(updates, 1), enumerate((b - a for a, b in pairwise(losses)), 2)):
             order = sorted(series, key=lambda it: (it[1] == it[1], -it[1] if it[1] == it[1] else 0, it[0]))
@@ -549,26 +642,30 @@ class Log:
         return [[step, why] for step, why in sorted((found | ({1: "first"} | {n: "last"} if n else {})).items())]
 
 # -- certificates and audits --------------------------------------------------------------------------------
-CHECKS = ("manifest initial-state step-order state-roots records checkpoints events fingerprints final heads hyperparameters "
-          "ledgers").split()  # log 3
-WORDS = "91fd1bd0fd725f4a24ef8f897579d3c0576f16875349430e698834ecf082be49"  # certificate 6: SHA-256 of the canonical JSON of [claims, not_claimed]
+CHECKS = ["manifest", "initial-state", "step-order", "state-roots", "records", "checkpoints", "events", "fingerprints",
+          "final", "heads", "hyperparameters", "ledgers"]  # log 3
+# The words of certificate 6: SHA-256 of the canonical JSON of [claims, not_claimed].
+WORDS = "91fd1bd0fd725f4a24ef8f897579d3c0576f16875349430e698834ecf082be49"
 RANK, HEAD, PROSE = ["reproduced", "incomplete", "diverged"], ".{0,65536}", ".{0,4096}"
 RESULT = dict(code=".{0,64}", evidence=mapped(TEXT, ANY), message=PROSE, outcome="|".join(RANK))
-POLICY = dict(answer_seconds=range(1, (1 << 20) + 1), bad_fraction=".{0,64}", confidence=".{0,64}", draws=COUNT, outliers=range(1025),
-              session_seconds=range(1, (1 << 25) + 1))
+POLICY = dict(answer_seconds=range(1, (1 << 20) + 1), bad_fraction=".{0,64}", confidence=".{0,64}", draws=COUNT,
+              outliers=range(1025), session_seconds=range(1, (1 << 25) + 1))
 ASKED = dict(absent=COUNT, asked=COUNT, included=[dict(documents=[COUNT], name=PROSE, tier=TEXT)], name=PROSE)
+ABOUT = dict(checked=COUNT, documents=COUNT, exclusion=(None, ASKED), tiers=[TEXT])
 CERTIFICATE = Kind(1 << 26, dict(
-    challenges=[dict(order=(INTEGER, None), reason=TEXT, result=RESULT, step=COUNT)], checks=[dict(name=TEXT, result=RESULT)],
-    claims=[PROSE], commitment=HEX, data=dict(checked=COUNT, documents=COUNT, exclusion=(None, ASKED), tiers=[TEXT]), draws=COUNT,
-    final_state_root=HEX, head=HEAD, mandatory=[lambda it: fits([ANY, 2, 2], it) and fits(COUNT, it[0]) and fits(TEXT, it[1])],
-    nonce=HEX, not_claimed=[PROSE], notes=[PROSE], package=TEXT, policy=POLICY, profile=TEXT, promised=COUNT, run=HEX,
-    seed_source=TEXT, session="[0-9a-f]{32}", statement=(HEAD, None), steps=COUNT, trainer=TEXT, verdict="|".join(RANK),
-    verifier=TEXT, version=TEXT), "verifier", "urn:training-witness:certificate:v1", "final_state_root", "training run ",
+    challenges=[dict(order=(INTEGER, None), reason=TEXT, result=RESULT, step=COUNT)],
+    checks=[dict(name=TEXT, result=RESULT)], claims=[PROSE], commitment=HEX, data=ABOUT, draws=COUNT,
+    final_state_root=HEX, head=HEAD, nonce=HEX,
+    mandatory=[lambda it: fits([ANY, 2, 2], it) and fits(COUNT, it[0]) and fits(TEXT, it[1])], not_claimed=[PROSE],
+    notes=[PROSE], package=TEXT, policy=POLICY, profile=TEXT, promised=COUNT, run=HEX, seed_source=TEXT,
+    session="[0-9a-f]{32}", statement=(HEAD, None), steps=COUNT, trainer=TEXT, verdict="|".join(RANK), verifier=TEXT,
+    version=TEXT), "verifier", "urn:training-witness:certificate:v1", "final_state_root", "training run ",
     "certificate-malformed", "certificate")
 AUDIT = Kind(1 << 18, dict(
-    auditor=TEXT, corpus=HEX, documents=COUNT, findings=[PROSE, 0, 64], head=HEAD, ledgers=[is_claim, 0, 16], length=COUNT,
-    package=TEXT, run=HEX, time=COUNT, trainer=TEXT, verdict="complete|differs", version=TEXT), "auditor",
+    auditor=TEXT, corpus=HEX, documents=COUNT, findings=[PROSE, 0, 64], head=HEAD, ledgers=[is_claim, 0, 16],
+    length=COUNT, package=TEXT, run=HEX, time=COUNT, trainer=TEXT, verdict="complete|differs", version=TEXT), "auditor",
     "urn:training-witness:data-audit:v1", "corpus", "data of training run ", "data-audit-malformed", "data-audit")
+
 def check_certificate(data: bytes, keys: Any = ()) -> SimpleNamespace:  # certificate 4, 5
     p = open_statement(data, keys, CERTIFICATE)
     trainer, n, policy, worst = read_vkey(p["trainer"]), p["steps"], canonical(p["policy"]), {}
@@ -591,10 +688,13 @@ def check_certificate(data: bytes, keys: Any = ()) -> SimpleNamespace:  # certif
         worst[name] = max(worst.get(name, 0), RANK.index(it["result"]["outcome"]))
     missing = n == 0 or any(worst.get(name, 1) == 1 for name in (*CHECKS, *mandatory, *drawn))
     verdict = RANK[2 if 2 in worst.values() else int(missing or p["draws"] < owed)]
-    need(verdict == p["verdict"] and sha256(canonical([p["claims"], p["not_claimed"]])).hexdigest() == WORDS, "certificate")
+    words = sha256(canonical([p["claims"], p["not_claimed"]])).hexdigest()
+    need(verdict == p["verdict"] and words == WORDS, "certificate")
     counted = 0 if missing else p["draws"]
     missed = miss(n, bad_steps(n, fraction(p["policy"]["bad_fraction"])), counted) if n else (1, 1)
-    return SimpleNamespace(p=p, head=head, verdict=verdict, counted=counted, counts=not missing, missed=missed, worst=worst)
+    return SimpleNamespace(p=p, head=head, worst=worst, missing=missing, verdict=verdict, counted=counted,
+                           missed=missed)
+
 def add_up(found: list[SimpleNamespace]) -> tuple[str, tuple[int, int]]:  # certificate 7
     for a, b in combinations(found, 2):
         need((a.p["run"], a.head.size) != (b.p["run"], b.head.size) or a.head == b.head, "equivocation")
@@ -607,16 +707,19 @@ def add_up(found: list[SimpleNamespace]) -> tuple[str, tuple[int, int]]:  # cert
     enough = any(it.counted for it in fresh) and missed[1] - missed[0] >= max(confidence) * missed[1]
     bad, good = any(it.verdict == RANK[2] for it in found), any(it.verdict == RANK[0] for it in fresh)
     return RANK[2 if bad else 0 if good or enough else 1], missed
+
 def hold_to_log(it: SimpleNamespace, log: Log) -> None:  # certificate 8
     need((log.run, log.m["key"]) == (it.p["run"], it.p["trainer"]), "other-run")
     n = len(log.prints)
     due = (n, log.mandatory(it.p["policy"]["outliers"]), log.roots[n] or "0" * 64)
     need(it.verdict == RANK[2] or due == (it.p["steps"], it.p["mandatory"], it.p["final_state_root"]), "certificate")
+
 def check_audit(data: bytes, keys: Any = ()) -> dict[str, Any]:  # data-audit 3
     p = open_statement(data, keys, AUDIT)
     open_head(p["head"].encode(), [read_vkey(p["trainer"])], origin_of(p["run"]))
     need((p["verdict"] == "complete") == (not p["findings"]), "data-audit")
     return p
+
 def is_audit(data: bytes) -> bool:  # data-audit 3
     try: payload = base64_of(read_envelope(data, CERTIFICATE.cap)["payload"], "", lenient=True)
     except Failure: return False
@@ -626,20 +729,25 @@ def is_audit(data: bytes) -> bool:  # data-audit 3
 LOGGED, LISTED = dict(entry=ENTRY, index=COUNT, proof=PATH), dict(leaf="[0-9a-f]{192}", proof=PATH)
 BYTES, HELD, OUTCOME = "([0-9a-f]{2}){1,8259}", ("([0-9a-f]{2}){1,16777232}", None), "included|possible|absent"
 OPENED = dict(document=LISTED, pieces=[dict(data="([0-9a-f]{2}){0,4096}", proof=PATH), 1, 64], start=COUNT)
-REPLY = (dict(digest=HEX, documents=[LISTED, 0, 1000], occurrences=HELD, proof=BYTES, question="digest", result=OUTCOME, tier=TIER),
-         dict(digest=HEX, grams=[dict(digest=HEX, position=COUNT), 1, 1 << 16], length=range(1, (1 << 19) + 1), result=OUTCOME,
-              opened=(None, OPENED), question="span", tier=TIER, shown=[dict(gram=COUNT, occurrences=HELD, proof=BYTES), 1, 64]))
+SHOWN, GRAM = dict(gram=COUNT, occurrences=HELD, proof=BYTES), dict(digest=HEX, position=COUNT)
+REPLY = (dict(digest=HEX, documents=[LISTED, 0, 1000], occurrences=HELD, proof=BYTES, question="digest", result=OUTCOME,
+              tier=TIER),
+         dict(digest=HEX, grams=[GRAM, 1, 1 << 16], length=range(1, (1 << 19) + 1), opened=(None, OPENED),
+              question="span", result=OUTCOME, shown=[SHOWN, 1, 64], tier=TIER))
 ANSWER = dict(evidence=[TEXT, 0, 16], head=HEAD, manifest=MANIFEST, manifest_proof=PATH, records=[LOGGED, 0, 1 << 14],
               replies=[REPLY, 1, 1 << 20], tail=[LOGGED, 0, 64], version=TEXT)
+
 class Answer:
     """What an answer proves: answer 3 to 6."""
+
     def __init__(self, data: bytes, head: bytes, keys: Any = ()) -> None:
         a = decode(data, 1 << 28, ANSWER)
         m, tail, records = a["manifest"], a["tail"], a["records"]
         need(a["version"] == VERSION, "answer-malformed")
         check_manifest(m)
         key, run = read_vkey(m["key"]), tagged("run", canonical(m)).hex()
-        self.head, self.corpus, self.ledgers = open_head(head, [key], origin_of(run)), m["corpus"], {it["tier"]: it for it in m["ledgers"]}
+        self.head, self.corpus = open_head(head, [key], origin_of(run)), m["corpus"]
+        self.ledgers = {it["tier"]: it for it in m["ledgers"]}
         need(open_head(a["head"].encode(), [key], origin_of(run)) == self.head, "answer")
         inclusion(leaf_hash(canonical(m)), 0, self.head.size, [*map(unhex, a["manifest_proof"])], self.head.root)
         size = self.head.size
@@ -651,8 +759,8 @@ class Answer:
         self.steps = last.get("steps", last.get("step", 0))
         need(self.steps <= min(m["steps"], max(0, size - 2)), "answer")
         for last, it in pairwise([dict(index=0), *records]):
-            good = it["entry"]["type"] == "step" and last["index"] < it["index"] and 1 <= it["entry"]["step"] <= self.steps
-            need(good, "answer-malformed")
+            need(it["entry"]["type"] == "step" and last["index"] < it["index"], "answer-malformed")
+            need(1 <= it["entry"]["step"] <= self.steps, "answer-malformed")
             self.under(it)
         need(len({it["entry"]["step"] for it in records}) == len(records), "answer")
         self.audits, self.spots = [], []
@@ -663,60 +771,70 @@ class Answer:
                 names = "run", "trainer", "verdict", "corpus", "documents", "ledgers"
                 need(tuple(self.audits[-1][name] for name in names) == due, "completeness")
             else:
-                self.spots.append(check_certificate(it, keys))
-                found = self.spots[-1]
-                need((found.p["trainer"], found.head) == (m["key"], self.head) and found.verdict != RANK[2], "completeness")
+                spot = check_certificate(it, keys)
+                need((spot.p["trainer"], spot.head) == (m["key"], self.head), "completeness")
+                need(spot.verdict != RANK[2], "completeness")
+                self.spots.append(spot)
         self.replies = [self.reply(it) for it in a["replies"]]
+
     def under(self, it: dict[str, Any]) -> None:
         data = canonical(it["entry"])
         need(len(data) <= 1 << 16, "too-large")
         inclusion(leaf_hash(data), it["index"], self.head.size, [*map(unhex, it["proof"])], self.head.root)
-    def asked(self, tier: str, digest: str, it: dict[str, Any]) -> list[int]:  # the documents that hold a digest; answer 4
+
+    def asked(self, tier: str, digest: str, it: dict[str, Any]) -> list[int]:  # who holds a digest: answer 4, step 2
         claim, proof, key = self.ledgers[tier], read_proof(unhex(it["proof"])), ledger_key(tier, unhex(digest))
         if it["occurrences"] is None: return check_proof(unhex(claim["root"]), key, None, proof) or []
         total, documents = read_occurrences(unhex(it["occurrences"]))
         need(documents[-1] < claim["documents"] and (tier[:2] == "t2" or total == len(documents)), "ledger-inclusion")
         check_proof(unhex(claim["root"]), key, value_of(total, documents), proof)
         return documents
+
     def listed(self, it: dict[str, Any], among: Any) -> Leaf:
-        leaf = read_leaf(unhex(it["leaf"]))
+        leaf, n, root = read_leaf(unhex(it["leaf"])), self.corpus["documents"], unhex(self.corpus["root"])
         need(leaf.index in among, "answer")
-        inclusion(leaf.hash, leaf.index, self.corpus["documents"], [*map(unhex, it["proof"])], unhex(self.corpus["root"]))
+        inclusion(leaf.hash, leaf.index, n, [*map(unhex, it["proof"])], root)
         return leaf
+
     def reply(self, it: dict[str, Any]) -> dict[str, Any]:
         tier, replayed = it["tier"], set()
         need(tier in self.ledgers, "answer")
-        found = self.digest(it, tier) if it["question"] == "digest" else self.span(it, re.fullmatch(TIER, tier), "answer-malformed")
+        found = self.digest(it, tier) if it["question"] == "digest" else self.span(it, re.fullmatch(TIER, tier))
         for c in self.spots:
             if c.worst.get("ledgers") == 0 and tier in c.p["data"]["tiers"]:
                 replayed |= {step for step, rank in c.worst.items() if type(step) is int and step and not rank}
         level = "fully audited" if self.audits else "spot-checked" if replayed else "root-consistent"
         return dict(tier=tier, result=it["result"], completeness=level, documents=found)
+
     def digest(self, it: dict[str, Any], tier: str) -> list[int]:  # answer 4
         read_proof(unhex(it["proof"]))
-        need((it["result"] == "absent") == (it["occurrences"] is None) and it["result"] != "possible", "answer-malformed")
+        need(it["result"] == ("absent" if it["occurrences"] is None else "included"), "answer-malformed")
         documents = self.asked(tier, it["digest"], it)
         due = documents[:1000] if tier[:2] != "t2" else []
         need(len(it["documents"]) == len(due), "answer")
         leaves = [self.listed(one, [index]) for one, index in zip(it["documents"], due, strict=True)]
         need(tier[:2] != "t0" or all(leaf.digest.hex() == it["digest"] for leaf in leaves), "answer")
         return documents
-    def span(self, it: dict[str, Any], tier: Any, code: str) -> list[int]:  # answer 5
-        need(tier[1], code)
-        width, k, w, start = {"bytes": 1, "u16": 2, "u32": 4}[tier[1]], int(tier[2]), int(tier[3]), (it["opened"] or {}).get("start")
-        units, places, shown = it["length"] // width, [g["position"] for g in it["grams"]], [s["gram"] for s in it["shown"]]
-        good = it["length"] % width == 0 and units >= w + k - 1 and places[-1] <= units - k and shown[-1] < len(places)
-        need(good and all(a < b for a, b in (*pairwise(places), *pairwise(shown))), code)
+
+    def span(self, it: dict[str, Any], tier: Any) -> list[int]:  # answer 5
+        need(tier[1], "answer-malformed")
+        width, k, w = {"bytes": 1, "u16": 2, "u32": 4}[tier[1]], int(tier[2]), int(tier[3])
+        places, shown = [g["position"] for g in it["grams"]], [s["gram"] for s in it["shown"]]
+        units = it["length"] // width
+        need(it["length"] % width == 0 and units >= w + k - 1, "answer-malformed")
+        need(all(a < b for a, b in (*pairwise(places), *pairwise(shown))), "answer-malformed")
+        need(places[-1] <= units - k and shown[-1] < len(places), "answer-malformed")
         held = [set(self.asked(it["tier"], it["grams"][one["gram"]]["digest"], one)) for one in it["shown"]]
-        candidates = set.intersection(*held)
-        need(it["result"] == ("included" if it["opened"] else "possible" if candidates else "absent"), "answer")
+        candidates, opened = set.intersection(*held), it["opened"]
+        need(it["result"] == ("included" if opened else "possible" if candidates else "absent"), "answer")
         need(it["result"] != "possible" or len(shown) == min(64, len(places)), "answer")
-        if start is None: return sorted(candidates)
-        leaf, pieces, stop = self.listed(it["opened"]["document"], candidates), it["opened"]["pieces"], start + it["length"]
+        if opened is None: return sorted(candidates)
+        leaf, start, stop = self.listed(opened["document"], candidates), opened["start"], opened["start"] + it["length"]
         due = range(start // 4096, (stop - 1) // 4096 + 1)
-        need(stop <= leaf.length and start % width == 0 and len(pieces) == len(due), code)
-        for i, one in zip(due, pieces, strict=True): check_piece(leaf, i, unhex(one["data"]), [*map(unhex, one["proof"])])
-        data = unhex("".join(one["data"] for one in pieces))[start % 4096:][:it["length"]]
+        need(stop <= leaf.length and start % width == 0 and len(opened["pieces"]) == len(due), "answer-malformed")
+        for i, one in zip(due, opened["pieces"], strict=True):
+            check_piece(leaf, i, unhex(one["data"]), [*map(unhex, one["proof"])])
+        data = unhex("".join(one["data"] for one in opened["pieces"]))[start % 4096:][:it["length"]]
         grams = all(sha256(data[g["position"] * width:][:k * width]).hexdigest() == g["digest"] for g in it["grams"])
         need(grams and sha256(data).hexdigest() == it["digest"], "answer")
         return [leaf.index]
@@ -727,13 +845,18 @@ def read_database(path: Path) -> list[tuple[bytes, bytes]]:  # run-directory 3; 
         for it in (path, path.with_name(f"{path.name}-wal")):  # a copy: the folder is not written to
             if it.is_file() and not it.is_symlink(): shutil.copyfile(it, Path(folder) / it.name)
         with closing(sqlite3.connect(Path(folder) / path.name)) as base:
-            need(base.execute("SELECT type FROM sqlite_master WHERE name = 'leaf'").fetchall() == [("table",)], "log-damaged")
+            kind = base.execute("SELECT type FROM sqlite_master WHERE name = 'leaf'").fetchall()
+            need(kind == [("table",)], "log-damaged")
             rows = base.execute("SELECT id, entry, hash FROM leaf ORDER BY id").fetchall()
     need(rows, "log-empty")
     need(all(row[0] == i and type(row[1]) is bytes for i, row in enumerate(rows, 1)), "log-damaged")
     return [row[1:] for row in rows]
-KNOWN = re.compile(r"log[.]sqlite(-wal|-shm)?|heads/[0-9]{12,}[.]note|checkpoints/[0-9]{10,}[.]state|model[.]safetensors|key|lock|"
+
+HEADS, STATES = re.compile("heads/[0-9]{12,}[.]note"), re.compile("checkpoints/[0-9]{10,}[.]state")
+KINDS = "copy|text-file|text-folder|npy|documents|tokens|safetensors|jsonl"
+KNOWN = re.compile(f"{HEADS.pattern}|{STATES.pattern}|model[.]safetensors|key|lock|log[.]sqlite(-wal|-shm)?|"
                    f"corpus/(corpus[.]json|leaves|data|names|lines|({TIER})[.]places)")
+
 def check_folder(top: Path, vkey: str | None = None) -> tuple[Log | None, list[tuple[str, str]]]:  # run-directory 6
     findings: list[tuple[str, str]] = []
     names = {it.relative_to(top).as_posix(): it.is_symlink() or not it.is_dir() for it in sorted(top.rglob("*"))}
@@ -763,14 +886,15 @@ def check_folder(top: Path, vkey: str | None = None) -> tuple[Log | None, list[t
         need(heads, "head-missing")
         need(max(heads).size <= len(entries), "log-truncated")
         return Log(entries[:max(heads).size], read("corpus/leaves"), heads, max(heads))
-    def state(name: str, step: int) -> None: need(root_of_state(read(name), pieces).hex() == found.roots.get(step) or step > len(found.prints), "checkpoint-root")
+    def state(name: str, step: int) -> None:
+        root = root_of_state(read(name), pieces).hex()
+        need(step > len(found.prints) or root == found.roots.get(step), "checkpoint-root")
     def source(name: str, it: dict[str, Any]) -> None:
         data = read(name)
         need((len(data), sha256(data).hexdigest()) == (it["length"], it["digest"]), "program-source")
     def origin() -> dict[str, Any]:
         defaults = dict(folder=False, part=None, path=None)
-        shape = dict(claim=CORPUS, folder=(True, False), kind="copy|text-file|text-folder|npy|documents|tokens|safetensors|jsonl",
-                     part=(TEXT, None), path=(TEXT, None))
+        shape = dict(claim=CORPUS, folder=(True, False), kind=KINDS, part=(TEXT, None), path=(TEXT, None))
         given = decode(read("corpus/corpus.json"), 1 << 20, lambda it: fits(shape, defaults | it))
         need(given["claim"] == found.m["corpus"], "corpus-root")
         return given
@@ -793,13 +917,13 @@ def check_folder(top: Path, vkey: str | None = None) -> tuple[Log | None, list[t
     if started is None: return None, findings
     (entries, m), heads = started, []
     for name in names:
-        if re.fullmatch("heads/[0-9]{12,}[.]note", name): heads += filter(None, [part(name, head, name)])
+        if HEADS.fullmatch(name): heads += filter(None, [part(name, head, name)])
     corpus = part("corpus/leaves", lambda: Corpus(m["corpus"], read("corpus/leaves")))
     found = part("log.sqlite", log) if corpus else None
     if found is None: return None, findings
     pieces, files = m["pieces"], {f"program/{it['path']}": it for it in m["program"]["files"]}
     for name in sorted({*names, *(f"checkpoints/{step:010}.state" for step in found.kept)}):
-        if re.fullmatch("checkpoints/[0-9]{10,}[.]state", name): part(name, state, name, int(name[12:-6]))
+        if STATES.fullmatch(name): part(name, state, name, int(name[12:-6]))
         elif name not in files and not KNOWN.fullmatch(name):
             findings.append(("leftover" if re.fullmatch("(.*/)?[.][^/]*[.]tmp", name) else "unknown-file", name))
     for i, entry in enumerate(entries):
@@ -819,88 +943,137 @@ def revived(value: Any) -> Any:  # `hex:` and `raw:` mark bytes in a vector
     if isinstance(value, list): return [revived(it) for it in value]
     if not isinstance(value, str) or value[:4] not in ("hex:", "raw:"): return value
     return unhex(value[4:]) if value[0] == "h" else value[4:].encode()
+
 def shown(value: Any) -> Any:
     if isinstance(value, bytes): return "hex:" + value.hex()
     if isinstance(value, Fraction): return str(value)
     return [shown(it) for it in value] if isinstance(value, list | tuple) else value
+
 def detection(missed: tuple[int, int], digits: int = 6) -> str:  # soundness 6
     units = (missed[1] - missed[0]) * 10**digits // missed[1]
     return f"{units // 10**digits}.{units % 10**digits:0{digits}}"
+
 def keys_of(vkeys: Any) -> list[Key]: return [read_vkey(it) for it in vkeys]
+
 def certified(data: bytes, vkeys: Any) -> list[Any]:
     it = check_certificate(data, keys_of(vkeys))
-    return [it.verdict, it.counts, it.counted, detection(it.missed)]
-def added(all_data: list[bytes], vkeys: Any) -> list[Any]:
-    verdict, missed = add_up([check_certificate(data, keys_of(vkeys)) for data in all_data])
+    return [it.verdict, not it.missing, it.counted, detection(it.missed)]
+
+def added(data: list[bytes], vkeys: Any) -> list[Any]:
+    verdict, missed = add_up([check_certificate(it, keys_of(vkeys)) for it in data])
     return [verdict, detection(missed)]
+
 def logged(entries: list[bytes], leaves: bytes, notes: list[bytes], outliers: int) -> list[Any]:
-    m = read_manifest(entries[0])
-    heads = [open_head(it, keys_of([m["key"]]), origin_of(tagged("run", entries[0]).hex())) for it in notes]
+    key, origin = read_vkey(read_manifest(entries[0])["key"]), origin_of(tagged("run", entries[0]).hex())
+    heads = [open_head(it, [key], origin) for it in notes]
     log = Log(entries, leaves, heads, heads[-1])
     return [log.run, len(log.prints), log.mandatory(outliers)]
+
+def recorded(claim: Any, leaves: bytes, step: int, samples: list[int]) -> str:
+    corpus = Corpus(typed(claim, CORPUS), leaves)
+    need(max(samples, default=0) < corpus.samples, "schedule")
+    return corpus.records(step, samples)
+
+def noted(data: bytes, vkeys: Any) -> list[Any]:
+    text, signers = open_note(data, keys_of(vkeys))
+    return [text, [key.name for key, _ in signers]]
+
 def typed(value: Any, shape: Any) -> Any: return decode(canonical(value), 1 << 28, shape)
-CALLS: dict[str, Any] = {
-    "decode": lambda data, cap: decode(data, cap, ANY), "tagged-hash": lambda domain, parts: tagged(domain, *parts),
-    "real": lambda spelt: struct.pack(">d", real(spelt)),
-    "vkey": read_vkey, "signature": lambda key, sig, msg: (point_of(key), need(verifies(key, sig, msg), "bad-signature"))[1],
-    "note": lambda data, vkeys: [(text, [key.name for key, _ in signers]) for text, signers in [open_note(data, keys_of(vkeys))]][0],
-    "head": lambda data, vkeys, origin: open_head(data, keys_of(vkeys), origin),
-    "envelope": lambda data, vkeys, cap, threshold, kind: open_envelope(data, keys_of(vkeys), cap, threshold, kind)[0],
-    "merkle-root": lambda leaves: root_of(map(leaf_hash, leaves)), "inclusion": inclusion, "consistency": consistency,
-    "ledger-proof": lambda root, key, value, proof: check_proof(root, key, value, read_proof(proof)),
-    "ledger-key": ledger_key, "ledger-value": value_of, "occurrences": read_occurrences, "places": lambda data, claim: check_places(data, typed(claim, is_claim)),
-    "claim": lambda data: (decode(data, 1 << 20, is_claim), None)[1],
-    "state-root": lambda entries, data, pieces: root_of_bytes(typed(entries, ENTRIES), data, typed(pieces, PIECES)),
-    "table": lambda table, root, pieces: (check_table(table, root, typed(pieces, PIECES)), None)[1],
-    "corpus": lambda claim, leaves: Corpus(typed(claim, CORPUS), leaves).samples, "piece": lambda leaf, *given: check_piece(read_leaf(leaf), *given),
-    "records": lambda claim, leaves, step, samples: (need(all(i < Corpus(typed(claim, CORPUS), leaves).samples for i in samples), "schedule"), Corpus(typed(claim, CORPUS), leaves).records(step, samples))[1],
-    "spans": lambda claim, leaves, sample: Corpus(typed(claim, CORPUS), leaves).spans(sample), "epoch": epoch_order, "samples": samples_of,
-    "probe": probe_samples, "session-seed": session_seed, "draw": draw, "segment": segment, "fraction": fraction,
-    "miss": lambda n, b, k: Fraction(*miss(n, b, k)), "draws-needed": lambda n, share, confidence, *tries: miss(n, 0, 0) and draws_needed(n, fraction(share), fraction(confidence), *tries), "draws-owed": lambda policy, n: draws_owed(typed(policy, POLICY), n),
-    "manifest": lambda data: (read_manifest(data), tagged("run", data).hex())[1], "entry": lambda data: (decode(data, 1 << 16, ENTRY), None)[1],
-    "log": logged, "certificate": certified, "certificates": added,
+def fine(*_: Any) -> None: """For calls that show no value."""
+
+CALLS: dict[str, Any] = {  # the calls of the vectors
+    "answer": lambda data, head, vkeys: [list(it.values()) for it in Answer(data, head, keys_of(vkeys)).replies],
     "audit": lambda data, vkeys: check_audit(data, keys_of(vkeys))["verdict"],
-    "answer": lambda data, head, vkeys: [list(it.values()) for it in Answer(data, head, keys_of(vkeys)).replies]}
+    "certificate": certified,
+    "certificates": added,
+    "claim": lambda data: fine(decode(data, 1 << 20, is_claim)),
+    "consistency": consistency,
+    "corpus": lambda claim, leaves: Corpus(typed(claim, CORPUS), leaves).samples,
+    "decode": lambda data, cap: decode(data, cap, ANY),
+    "draw": draw,
+    "draws-needed": lambda n, a, b, *tries: miss(n, 0, 0) and draws_needed(n, fraction(a), fraction(b), *tries),
+    "draws-owed": lambda policy, n: draws_owed(typed(policy, POLICY), n),
+    "entry": lambda data: fine(decode(data, 1 << 16, ENTRY)),
+    "envelope": lambda data, vkeys, *given: open_envelope(data, keys_of(vkeys), *given)[0],
+    "epoch": epoch_order,
+    "fraction": fraction,
+    "head": lambda data, vkeys, origin: open_head(data, keys_of(vkeys), origin),
+    "inclusion": inclusion,
+    "ledger-key": ledger_key,
+    "ledger-proof": lambda root, key, value, proof: check_proof(root, key, value, read_proof(proof)),
+    "ledger-value": value_of,
+    "log": logged,
+    "manifest": lambda data: read_manifest(data) and tagged("run", data).hex(),
+    "merkle-root": lambda leaves: root_of(map(leaf_hash, leaves)),
+    "miss": lambda n, b, k: Fraction(*miss(n, b, k)),
+    "note": noted,
+    "occurrences": read_occurrences,
+    "piece": lambda leaf, *given: check_piece(read_leaf(leaf), *given),
+    "places": lambda data, claim: check_places(data, typed(claim, is_claim)),
+    "probe": probe_samples,
+    "records": recorded,
+    "samples": samples_of,
+    "session-seed": session_seed,
+    "signature": lambda key, *given: fine(point_of(key), need(verifies(key, *given), "bad-signature")),
+    "spans": lambda claim, leaves, sample: Corpus(typed(claim, CORPUS), leaves).spans(sample),
+    "state-root": lambda entries, data, pieces: root_of_bytes(typed(entries, ENTRIES), data, typed(pieces, PIECES)),
+    "table": lambda table, root, pieces: fine(check_table(table, root, typed(pieces, PIECES))),
+    "tagged-hash": lambda domain, parts: tagged(domain, *parts),
+    "vkey": read_vkey,
+}
+
 def outcome(call: str, given: list[Any]) -> dict[str, Any]:
     try: return {"gives": shown(CALLS[call](*revived(given)))}
     except Failure as failure: return {"code": failure.code}
+
 def run_vectors(folder: Path, as_json: bool) -> list[tuple[str, str]]:
-    findings, counts = [], {}
+    counts, wrong = {}, []
     for path in sorted(folder.glob("*.json")):
         for case in json.loads(path.read_bytes())["cases"]:
-            found, due = outcome(case["call"], case["given"]), {k: case[k] for k in ("gives", "code") if k in case}
             counts[path.stem] = counts.get(path.stem, 0) + 1
-            if found != due: findings.append(("vector", f"{path.stem}: {case['name']}: {json.dumps(found)} instead of {json.dumps(due)}"))
-    print(json.dumps({"cases": counts, "wrong": [it for _, it in findings]}) if as_json else f"{sum(counts.values())} vectors")
-    return [] if as_json and not findings else findings
+            found = outcome(case["call"], case["given"])
+            if found != {name: case[name] for name in ("gives", "code") if name in case}:
+                wrong.append(f"{path.stem}: {case['name']}: {json.dumps(found)}")
+    if as_json: print(json.dumps({"cases": counts, "wrong": wrong}))
+    need(counts, "file-unreadable")
+    said = [("", f"{sum(counts.values())} vectors in {len(counts)} files")] if not as_json else []
+    return said + [("vector", text) for text in wrong]
+
 def load(name: str) -> bytes:
     try: return Path(name).read_bytes()
     except OSError as error: raise Failure("file-unreadable") from error
-def command(it: argparse.Namespace) -> list[tuple[str, str]]:
-    keys = keys_of(it.key)
-    if it.act == "vectors": return run_vectors(Path(it.names[0]), it.json)
+
+def command(it: argparse.Namespace) -> list[tuple[str, str]]:  # findings: code (none where all is well) and text
+    keys, name = keys_of(it.key), it.names[0]
+    if it.act == "vectors": return run_vectors(Path(name), it.json)
     if it.act == "note":
-        text, signers = open_note(load(it.names[0]), keys)
-        return [("", f"signed by {key.name}" + (f" at {time}" if time is not None else "")) for key, time in signers] + [("", line) for line in text.splitlines()]
+        text, signers = open_note(load(name), keys)
+        found = [f"signed by {key.name}" + ("" if time is None else f" at {time}") for key, time in signers]
+        return [("", line) for line in (*found, *text.splitlines())]
     if it.act == "run":
-        need(Path(it.names[0]).is_dir(), "run-missing")
-        log, findings = check_folder(Path(it.names[0]), it.key[0] if it.key else None)
-        return [*([("", f"run {log.run}: {len(log.prints)} steps; check 11 needs the program and was not made")] if log else []), *findings]
-    if it.act == "audit": return [("", f"audit: {check_audit(load(it.names[0]), keys)['verdict']}")]
+        need(Path(name).is_dir(), "run-missing")
+        log, findings = check_folder(Path(name), it.key[0] if it.key else None)
+        about = f"run {log.run}: {len(log.prints)} steps; check 11 was not made, it needs the program" if log else ""
+        return ([("", about)] if log else []) + findings
+    if it.act == "audit": return [("", f"audit: {check_audit(load(name), keys)['verdict']}")]
     if it.act == "answer":
-        replies = Answer(load(it.names[0]), load(it.head), keys).replies
+        replies = Answer(load(name), load(it.head), keys).replies
         return [("", " ".join(f"{k}={v}" for k, v in reply.items())) for reply in replies]
     found = [check_certificate(load(name), keys) for name in it.names]
     for one in found if it.run else ():
         entries = [entry for entry, _ in read_database(Path(it.run) / "log.sqlite")][:one.head.size]
         hold_to_log(one, Log(entries, load(f"{it.run}/corpus/leaves"), [], one.head))
     verdict, missed = add_up(found)
-    return [("" if verdict == RANK[0] else verdict, f"{len(found)} certificate(s): {verdict}, detection {detection(missed)}")]
+    text = f"{len(found)} certificate(s): {verdict}, detection {detection(missed)}"
+    return [("" if verdict == RANK[0] else verdict, text)]
+
 class Parser(argparse.ArgumentParser):
     """Ends with the status of `usage`."""
+
     def error(self, message: str) -> Any:
         print(f"usage: {message}")
         sys.exit(64)
+
 def main() -> int:
     parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("act", choices=["run", "cert", "answer", "audit", "note", "vectors"])
@@ -910,12 +1083,13 @@ def main() -> int:
     parser.add_argument("--run", help="the folder whose log a certificate is held to")
     parser.add_argument("--json", action="store_true")
     it = parser.parse_args()
-    if (it.act == "answer") > bool(it.head) or (it.act == "note") > bool(it.key): parser.error("--head or --key is missing")
+    if (it.act == "answer" and not it.head) or (it.act == "note" and not it.key): parser.error("--head or --key misses")
     try: findings = command(it)
     except Failure as failure: findings = [(failure.code, " ".join(it.names))]
     for code, text in findings: print(f"{code or 'ok'}: {text}")
     codes = {code for code, _ in findings} - HARMLESS
     status = {2 if code in CANNOT_TELL else 64 if code in USAGE else 1 for code in codes}
     return min(status, default=0)
+
 if __name__ == "__main__":
     sys.exit(main())

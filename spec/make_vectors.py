@@ -3,10 +3,10 @@
     python spec/make_vectors.py            # names every file that is not up to date
     python spec/make_vectors.py --write    # brings them up to date
 
-A file is `{"format": text, "cases": [case, ...]}`. A case is a name, a `call` with what it is `given`, and what comes of
-it: a value (`gives`; null where there is none to show) or the `code` of the refusal. Bytes are `hex:` and digits, or `raw:` and
-text. What a case must come to is said here by hand for every refusal; the
-package computes the values, and `spec/checker.py` must find the same. Keys and nonces are known to everybody. Needs no torch.
+A file is `{"format": text, "cases": [case, ...]}`. A case is a name, a `call` with what it is `given`, and what comes
+of it: a value (`gives`; null where there is none to show) or the `code` of the refusal. Bytes are `hex:` and digits, or
+`raw:` and text. The code of every refusal is said here by hand; the package computes the values, and `spec/checker.py`
+must find the same. Keys and nonces are known to everybody. Needs no torch.
 """
 
 import base64
@@ -23,7 +23,7 @@ SPEC = Path(__file__).resolve().parent
 sys.path[:0] = [str(SPEC), str(SPEC.parent), str(SPEC.parent / "tests")]
 
 import msgspec
-from agree import IN_TOTO, envelope_of, heads_again, spelt, key_named, log_case, payload_of, raw
+from agree import IN_TOTO, envelope_of, heads_again, key_named, log_case, payload_of, raw, spelt
 from checker import VERSION, canonical, tagged
 from made_run import KEY, made_run
 from package_calls import outcome
@@ -115,7 +115,8 @@ def encoding() -> Cases:
 
 def altered(data: bytes, at: int) -> bytes:
     """With another bit there."""
-    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :] if at >= 0 else data[:at] + bytes([data[at] ^ 1]) + data[at:][1:]
+    at %= len(data)
+    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
 
 
 def vkey(name: str, data: bytes, identity: str | None = None) -> str:
@@ -128,18 +129,18 @@ def keys() -> Cases:
     """Public keys and signatures."""
     public = KEY.public.raw
     p = 2**255 - 19
+    trainer, identity, spelling = TRAINER.split("+", 2)
     yield case("a key", "vkey", TRAINER)
     yield case("a cosigner's key", "vkey", COSIGNER.cosigner.vkey)
     yield case("a name beyond ASCII", "vkey", vkey("\u00fc.example", b"\1" + public))
     for name, text, code in (
         ("another key ID", vkey("k", b"\1" + public, "00000000"), "key-malformed"),
-        ("a key ID in upper case", TRAINER.replace("+a", "+A").replace("+b", "+B").upper(), "key-malformed"),
+        ("a key ID in upper case", f"{trainer}+{identity.upper()}+{spelling}", "key-malformed"),
         ("no name", vkey("", b"\1" + public), "key-malformed"),
         ("a space in the name", vkey("a b", b"\1" + public), "key-malformed"),
         ("white space beyond ASCII in the name", vkey("a\u2003b", b"\1" + public), "key-malformed"),
         ("another type", vkey("k", b"\2" + public), "key-malformed"),
         ("31 bytes", vkey("k", b"\1" + public[:31]), "key-malformed"),
-        ("no padding", TRAINER.rstrip("="), None),
         ("two parts", "k+00000000", "key-malformed"),
         ("no point of the curve", vkey("k", b"\1" + (2).to_bytes(32, "little")), "key-malformed"),
         ("the identity", vkey("k", b"\1" + (1).to_bytes(32, "little")), "weak-key"),
@@ -148,7 +149,11 @@ def keys() -> Cases:
         ("order 4, the other sign", vkey("k", b"\1" + (1 << 255).to_bytes(32, "little")), "weak-key"),
         ("order 8", vkey("k", b"\1" + bytes.fromhex(ORDER_8)), "weak-key"),
         ("y is p + 1", vkey("k", b"\1" + (p + 1).to_bytes(32, "little")), "weak-key"),
-        ("y is p + 2, a point with y = 2 does not exist", vkey("k", b"\1" + (p + 2).to_bytes(32, "little")), "weak-key"),
+        (
+            "y is p + 2, a point with y = 2 does not exist",
+            vkey("k", b"\1" + (p + 2).to_bytes(32, "little")),
+            "weak-key",
+        ),
         ("weak, and of another key ID", vkey("k", b"\1" + bytes(32), "00000000"), "weak-key"),
     ):
         yield case(name, "vkey", text, code=code)
@@ -168,7 +173,9 @@ def keys() -> Cases:
     ):
         yield case(name, "signature", spelt(public), spelt(found), spelt(text), code="bad-signature")
     yield case("under a weak key", "signature", spelt(bytes(32)), spelt(bytes(64)), spelt(message), code="weak-key")
-    yield case("under 31 bytes", "signature", spelt(public[:31]), spelt(signature), spelt(message), code="key-malformed")
+    yield case(
+        "under 31 bytes", "signature", spelt(public[:31]), spelt(signature), spelt(message), code="key-malformed"
+    )
 
 
 ORDER_8 = "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05"
@@ -188,31 +195,27 @@ def notes() -> Cases:
     for name, data, code in (
         ("nobody known", text + b"\n\n" + line, "note-unsigned"),
         ("another text", b"two" + good[3:], "bad-signature"),
-        ("a known key's bad line beside its good one", good + altered(lines, -4), None),
+        ("a known key's bad line beside its good one", good + lines.replace(lines[30:34], b"AAAA"), "bad-signature"),
         ("no signature", text + b"\n\n", "note-malformed"),
         ("no empty line", text + b"\n" + lines, "note-malformed"),
         ("no last new line", good[:-1], "note-malformed"),
         ("a line behind", good + b"\n", "note-malformed"),
         ("a hyphen for the dash", good.replace("\u2014".encode(), b"-"), "note-malformed"),
-        ("two spaces", good.replace(" trainer".encode(), b"  trainer"), "note-malformed"),
+        ("two spaces", good.replace(b" trainer", b"  trainer"), "note-malformed"),
         ("a control character", b"\t" + good, "note-malformed"),
         ("a carriage return", good.replace(b"one line\n", b"one line\r\n"), "note-malformed"),
         ("not UTF-8", b"\xff" + good, "note-malformed"),
         ("101 signatures", good + line * 100, "note-malformed"),
         ("a signature of four bytes", good + "\u2014 x AAAAAA==\n".encode(), "note-malformed"),
         ("base64 with other unused bits", good + "\u2014 x AAAAAAB=\n".encode(), "note-malformed"),
-        ("longer than 2^20", b"a" * (1 << 20) + good, "too-large"),
     ):
-        if name == "longer than 2^20":
-            continue  # not kept: a megabyte of nothing
-        if name == "a known key's bad line beside its good one":
-            data = good + lines.replace(lines[30:34], b"AAAA")
-            code = "bad-signature"
         yield case(name, "note", spelt(data), known, code=code)
     head = heads_again([b"{}"], [1], KEY)[0]
     cosigned = cosign(head, COSIGNER, 1_700_000_000)
     yield case("a cosigned head, both known", "note", spelt(cosigned), [TRAINER, COSIGNER.cosigner.vkey])
-    yield case("the cosigner's other key is another one", "note", spelt(cosigned), [COSIGNER.public.vkey], code="note-unsigned")
+    yield case(
+        "the cosigner's other key is another one", "note", spelt(cosigned), [COSIGNER.public.vkey], code="note-unsigned"
+    )
     blob = bytearray(base64.b64decode(cosigned.rsplit(b" ", 1)[1]))
     blob[4] = 128
     late = cosigned.rsplit(b" ", 1)[0] + b" " + base64.b64encode(bytes(blob)) + b"\n"
@@ -262,7 +265,9 @@ def envelopes() -> Cases:
 
     first = good["signatures"][0]
     yield envelope("an envelope", good)
-    yield envelope("with white space and members in another order", json.dumps(dict(reversed(good.items())), indent=2).encode())
+    yield envelope(
+        "with white space and members in another order", json.dumps(dict(reversed(good.items())), indent=2).encode()
+    )
     yield envelope("unknown members", good | {"more": [1.5e300, {"x": None}], "signatures": [first | {"cert": "y"}]})
     yield envelope("another keyid", good | {"signatures": [first | {"keyid": "nobody"}]})
     yield envelope("no keyid", good | {"signatures": [{"sig": first["sig"]}]})
@@ -274,7 +279,11 @@ def envelopes() -> Cases:
     yield envelope("no known signer", good, "envelope-unsigned", [other.public.vkey])
     yield envelope("no signature", good | {"signatures": []}, "envelope-unsigned")
     yield envelope("another payload", good | {"payload": base64.b64encode(b'{"a":1}').decode()}, "envelope-unsigned")
-    yield envelope("a signature of 63 bytes", good | {"signatures": [{"sig": base64.b64encode(bytes(63)).decode()}]}, "envelope-unsigned")
+    yield envelope(
+        "a signature of 63 bytes",
+        good | {"signatures": [{"sig": base64.b64encode(bytes(63)).decode()}]},
+        "envelope-unsigned",
+    )
     yield envelope("another type", good | {"payloadType": "text/plain"}, "payload-type")
     for name, value in (
         ("a payload that is no text", good | {"payload": 7}),
@@ -313,7 +322,9 @@ def trees() -> Cases:
     for size in (0, 1, 2, 3, 7, 8, 13):
         yield case(f"{size} leaves", "merkle-root", [spelt(leaf) for leaf in leaves[:size]])
 
-    def inclusion(name: str, index: int, size: int, proof: list[bytes], leaf: bytes, root: bytes, code: str | None = None) -> Any:
+    def inclusion(
+        name: str, index: int, size: int, proof: list[bytes], leaf: bytes, root: bytes, code: str | None = None
+    ) -> Any:
         return case(name, "inclusion", spelt(leaf), index, size, [spelt(it) for it in proof], spelt(root), code=code)
 
     for index, size in ((0, 1), (0, 8), (5, 8), (12, 13), (8, 13)):
@@ -334,7 +345,9 @@ def trees() -> Cases:
     ):
         yield inclusion(name, *given, code=code)
 
-    def consistency(name: str, size1: int, size2: int, roots: tuple[bytes, bytes], proof: list[bytes], code: str | None = None) -> Any:
+    def consistency(
+        name: str, size1: int, size2: int, roots: tuple[bytes, bytes], proof: list[bytes], code: str | None = None
+    ) -> Any:
         return case(name, "consistency", size1, size2, *map(spelt, roots), [spelt(it) for it in proof], code=code)
 
     def roots(size1: int, size2: int) -> tuple[bytes, bytes]:
@@ -370,7 +383,9 @@ def states() -> Cases:
     yield case("no entry", "state-root", [], [], pieces)
     yield case("a piece of no power of two", "state-root", [], [], {"shards": 1, "size": 5000}, code="not-canonical")
 
-    def table(name: str, change: Any = lambda entries, digests: (entries, digests), code: str | None = None, tail: bytes = b"") -> Any:
+    def table(
+        name: str, change: Any = lambda entries, digests: (entries, digests), code: str | None = None, tail: bytes = b""
+    ) -> Any:
         kinds = msgspec.convert(entries, tuple[Entry, ...])
         cut = [digest for kind, it in zip(kinds, data, strict=True) for digest in digest_pieces(kind, Pieces(4096), it)]
         root = Table(kinds, cut, Pieces(4096)).root
@@ -405,7 +420,9 @@ def ledgers() -> Cases:
     """Prefix trees: occurrences, proofs, lists and claims."""
     for count, documents in ((1, [0]), (2, [300, 305]), (131, [5, 300])):
         yield case(f"the value of {count} in {documents}", "ledger-value", count, documents)
-        yield case(f"{count} in {documents}, read", "occurrences", spelt(Occurrences(count, tuple(documents)).to_bytes()))
+        yield case(
+            f"{count} in {documents}, read", "occurrences", spelt(Occurrences(count, tuple(documents)).to_bytes())
+        )
     for name, digits in (
         ("no document", "0100"),
         ("nothing", ""),
@@ -424,14 +441,18 @@ def ledgers() -> Cases:
     tree = build(items)
     root = spelt(tree.root)
 
-    def proof(name: str, key: bytes, value: bytes | None, data: bytes, code: str | None = None, under: str = root) -> Any:
+    def proof(
+        name: str, key: bytes, value: bytes | None, data: bytes, code: str | None = None, under: str = root
+    ) -> Any:
         return case(name, "ledger-proof", under, spelt(key), value and spelt(value), spelt(data), code=code)
 
     key, value = items[4]
     found = tree.prove(key).to_bytes()
     others = {tree.prove(sha256(b"other %d" % i).digest()).kind: sha256(b"other %d" % i).digest() for i in range(60)}
     yield proof("a key that is there", key, value, found)
-    yield proof("the only key", key, value, build(items[4:5]).prove(key).to_bytes(), under=spelt(build(items[4:5]).root))
+    yield proof(
+        "the only key", key, value, build(items[4:5]).prove(key).to_bytes(), under=spelt(build(items[4:5]).root)
+    )
     yield proof("in an empty ledger", key, None, bytes([3, 0, 0]), under=spelt(bytes(32)))
     for kind, asked in others.items():
         absence = tree.prove(asked).to_bytes()
@@ -472,7 +493,12 @@ def ledgers() -> Cases:
     yield listed("a document beyond", rows[0][:32] + b"\0\0\0\4" + b"".join(rows[1:]), code="places")
     yield listed("another root", b"".join(rows), true | {"root": "11" * 32}, "ledger-root")
     yield listed("another number of keys", b"".join(rows), true | {"entries": 2}, "ledger-root")
-    yield listed("fewer documents than the corpus", b"".join(rows[:1]), json.loads(encode(Places.of(keys[:1]).claim("t0-sha256", 4))), "ledger-documents")
+    yield listed(
+        "fewer documents than the corpus",
+        b"".join(rows[:1]),
+        json.loads(encode(Places.of(keys[:1]).claim("t0-sha256", 4))),
+        "ledger-documents",
+    )
     empty = {"documents": 4, "entries": 0, "root": "00" * 32, "tier": SPANS}
     yield listed("a list of spans may be empty", b"", empty)
     for name, change in (
@@ -489,7 +515,9 @@ def ledgers() -> Cases:
     ):
         yield case(name, "claim", spelt(canonical(true | change)), code="not-canonical")
     yield case("a claim", "claim", spelt(canonical(true)))
-    yield case("a claim of a tier that nobody can use", "claim", spelt(canonical(empty | {"tier": "t2-winnow-u32-k9999-w1"})))
+    yield case(
+        "a claim of a tier that nobody can use", "claim", spelt(canonical(empty | {"tier": "t2-winnow-u32-k9999-w1"}))
+    )
 
 
 # -- corpus, schedule, draws --------------------------------------------------------------------------
@@ -504,9 +532,12 @@ def run(packing: str = "windows") -> dict[str, Any]:
         _, (entries, leaves, notes, _) = log_case(found.path)
         entries, notes = [raw(it) for it in entries], [raw(it) for it in notes]
         keeper = Answerer(found)
-        audit = audited(entries, raw(leaves), notes[-1])
+        audit = audited(entries, notes[-1])
         digests = [("t0-sha256", sha256(text).digest()) for text in (TEXTS[0], b"a quiet night\n")]
-        answers = [keeper.digests(digests, [audit] if len(entries) == keeper_size(keeper) else []), keeper.spans(SPANS, [b"stormy night", b"stormy light"])]
+        answers = [
+            keeper.digests(digests, [audit] if len(entries) == keeper_size(keeper) else []),
+            keeper.spans(SPANS, [b"stormy night", b"stormy light"]),
+        ]
         return {
             "entries": entries,
             "leaves": raw(leaves),
@@ -522,7 +553,7 @@ def keeper_size(keeper: Answerer) -> int:
     return int(keeper.head.split(b"\n")[1])
 
 
-def audited(entries: list[bytes], leaves: bytes, note: bytes) -> bytes:
+def audited(entries: list[bytes], note: bytes) -> bytes:
     """A signed audit of a run's data, as its manifest says it is."""
     manifest = json.loads(entries[0])
     corpus = manifest["corpus"]
@@ -551,7 +582,12 @@ def corpora() -> Cases:
     documents = json.loads(whole["entries"][0])["corpus"]
     yield case("a corpus in windows", "corpus", claim, spelt(leaves))
     yield case("a corpus of documents", "corpus", documents, spelt(leaves))
-    yield case("windows longer than everything", "corpus", claim | {"packing": {"kind": "windows", "length": 999, "stride": 1}}, spelt(leaves))
+    yield case(
+        "windows longer than everything",
+        "corpus",
+        claim | {"packing": {"kind": "windows", "length": 999, "stride": 1}},
+        spelt(leaves),
+    )
     for name, data, code in (
         ("a leaf missing", leaves[96:], "corpus-leaves"),
         ("the last leaf missing", leaves[:-96], "corpus-root"),
@@ -580,7 +616,16 @@ def corpora() -> Cases:
     text = b"".join(b"%08d" % i for i in range(1056))
     hashes = [merkle.leaf_hash(b"TW1D" + text[i : i + 4096]) for i in (0, 4096, 8192)]
     tree = merkle.Tree(hashes)
-    leaf = b"".join([(0).to_bytes(8, "big"), len(text).to_bytes(8, "big"), bytes(32), tree.root(3), bytes(8), len(text).to_bytes(8, "big")])
+    leaf = b"".join(
+        [
+            (0).to_bytes(8, "big"),
+            len(text).to_bytes(8, "big"),
+            bytes(32),
+            tree.root(3),
+            bytes(8),
+            len(text).to_bytes(8, "big"),
+        ]
+    )
     proofs = [[spelt(it) for it in tree.inclusion_proof(i)] for i in range(3)]
     for i in range(3):
         yield case(f"piece {i}", "piece", spelt(leaf), i, spelt(text[4096 * i :][:4096]), proofs[i])
@@ -588,7 +633,15 @@ def corpora() -> Cases:
     yield case("a piece cut short", "piece", spelt(leaf), 2, spelt(text[8192:-1]), proofs[2], code="record-bytes")
     yield case("a piece beyond", "piece", spelt(leaf), 3, spelt(b""), proofs[2], code="proof-malformed")
     short = leaf[:8] + (4096 * 2 + 5).to_bytes(8, "big") + leaf[16:]
-    yield case("a leaf that lies about its length", "piece", spelt(short), 2, spelt(text[8192:]), proofs[2], code="record-bytes")
+    yield case(
+        "a leaf that lies about its length",
+        "piece",
+        spelt(short),
+        2,
+        spelt(text[8192:]),
+        proofs[2],
+        code="record-bytes",
+    )
 
 
 def schedules() -> Cases:
@@ -613,7 +666,15 @@ def draws() -> Cases:
     given = [spelt(it) for it in (session, policy, commitment, head, nonce)]
     yield case("a seed", "session-seed", *given)
     yield case("another nonce", "session-seed", *given[:4], spelt(bytes(32)), code="nonce-mismatch")
-    yield case("a nonce of 31 bytes", "session-seed", *given[:2], spelt(tagged("nonce-commitment", nonce[:31])), given[3], spelt(nonce[:31]), code="nonce-mismatch")
+    yield case(
+        "a nonce of 31 bytes",
+        "session-seed",
+        *given[:2],
+        spelt(tagged("nonce-commitment", nonce[:31])),
+        given[3],
+        spelt(nonce[:31]),
+        code="nonce-mismatch",
+    )
     yield case("no session", "session-seed", spelt(b""), *given[1:], code="seed-input")
     yield case("no head", "session-seed", *given[:3], spelt(b""), given[4], code="seed-input")
     seed = spelt(session_seed(session=session, policy=policy, commitment=commitment, head=head, nonce=nonce))
@@ -625,13 +686,37 @@ def probabilities() -> Cases:
     """Fractions, misses, draws needed and owed."""
     for text in ("0", "1", "0.01", "1%", "1/3", "99.5%", "1e-3", "5E-1", "0.1e+1", "007/700", "1e-2%"):
         yield case(f"the fraction {text}", "fraction", text)
-    for text in ("", "1.", ".5", "-0", "+1", "2", "101%", "1/0", "3/2", "1/3%", " 1", "1\n", "1e100", "0x1", "1_0", "\u0661", "1" * 41):
+    for text in (
+        "",
+        "1.",
+        ".5",
+        "-0",
+        "+1",
+        "2",
+        "101%",
+        "1/0",
+        "3/2",
+        "1/3%",
+        " 1",
+        "1\n",
+        "1e100",
+        "0x1",
+        "1_0",
+        "\u0661",
+        "1" * 41,
+    ):
         yield case(f"no fraction: {text!a}", "fraction", text, code="not-a-fraction")
     for n, b, k in ((6, 2, 3), (1000, 10, 100), (1000, 10, 991), (1, 1, 0), (1, 1, 1), (5, 0, 5)):
         yield case(f"miss of {k} draws, {b} bad of {n}", "miss", n, b, k)
     for n, b, k in ((0, 0, 0), (5, 6, 1), (5, 1, 6), (10**9 + 1, 1, 1)):
         yield case(f"no such count: {n}, {b}, {k}", "miss", n, b, k, code="impossible-count")
-    for n, share, confidence in ((6, "1/3", "0.9"), (1000, "0.01", "0.99"), (100000, "1%", "0.99"), (1000, "0", "1"), (10, "1", "0")):
+    for n, share, confidence in (
+        (6, "1/3", "0.9"),
+        (1000, "0.01", "0.99"),
+        (100000, "1%", "0.99"),
+        (1000, "0", "1"),
+        (10, "1", "0"),
+    ):
         yield case(f"draws needed of {n} at {share}, {confidence}", "draws-needed", n, share, confidence)
     yield case("against 2^20 seeds", "draws-needed", 1000, "0.01", "0.99", 20)
     policy = json.loads(encode(Policy("0.99", "1%")))
@@ -674,8 +759,17 @@ def manifests() -> Cases:
         return {"program": program | {"files": [files[0] | {"path": text}]}}
 
     def operation(**changes: Any) -> dict[str, Any]:
-        spec = {"arguments": ["float32[4]{unit}", 2, None, [True]], "keywords": {"alpha": "f64:3ff0000000000000"}, "operator": "aten.add_.Tensor"}
-        return {"operations": {"operations": [{"digest": "00" * 32, "spec": spec | changes}], "unprobed": [{"operation": "x", "reason": "y"}]}}
+        spec = {
+            "arguments": ["float32[4]{unit}", 2, None, [True]],
+            "keywords": {"alpha": "f64:3ff0000000000000"},
+            "operator": "aten.add_.Tensor",
+        }
+        return {
+            "operations": {
+                "operations": [{"digest": "00" * 32, "spec": spec | changes}],
+                "unprobed": [{"operation": "x", "reason": "y"}],
+            }
+        }
 
     yield manifest("a manifest", {})
     yield manifest("of the exact profile", {"profile": EXACT})
@@ -697,7 +791,10 @@ def manifests() -> Cases:
         ("a ledger over other documents", {"ledgers": [good["ledgers"][0] | {"documents": 5}]}),
         ("no file", {"program": program | {"files": []}}),
         ("files out of order", {"program": program | {"files": two[::-1]}}),
-        ("a file that is a folder of another", {"program": program | {"files": [files[0] | {"path": it} for it in ("a", "a/b")]}}),
+        (
+            "a file that is a folder of another",
+            {"program": program | {"files": [files[0] | {"path": it} for it in ("a", "a/b")]}},
+        ),
         ("a file of more than 2^22 bytes", {"program": program | {"files": [files[0] | {"length": (1 << 22) + 1}]}}),
         ("a path that leaves the folder", path("../x.py")),
         ("an absolute path", path("/x.py")),
@@ -787,11 +884,25 @@ def logs() -> Cases:
     values = [json.loads(entry) for entry in true]
     at = {step: i for i, step in ((i, it["step"]) for i, it in enumerate(values) if it["type"] == "step")}
 
-    def log(name: str, change: dict[int, Any] | list[Any], code: str | None = None, sizes: tuple[int, ...] = (1, 2), outliers: int = 1) -> Any:
+    def log(
+        name: str,
+        change: dict[int, Any] | list[Any],
+        code: str | None = None,
+        sizes: tuple[int, ...] = (1, 2),
+        outliers: int = 1,
+    ) -> Any:
         whole = change if isinstance(change, list) else [values[i] | change.get(i, {}) for i in range(len(values))]
         data = [canonical(it) if isinstance(it, dict) else it for it in whole]
         notes = heads_again(data, sizes, KEY)
-        return case(name, "log", [spelt(it) for it in data], spelt(found["leaves"]), [spelt(it) for it in notes], outliers, code=code)
+        return case(
+            name,
+            "log",
+            [spelt(it) for it in data],
+            spelt(found["leaves"]),
+            [spelt(it) for it in notes],
+            outliers,
+            code=code,
+        )
 
     fault, resume = {"type": "fault", "step": 2, "note": ""}, {"type": "resume", "step": 4, "checkpoint": 3}
     end = len(values) - 1
@@ -800,10 +911,18 @@ def logs() -> Cases:
     yield log("with a fault and a resume", [*values[: at[5]], fault, resume, *values[at[5] :]], outliers=2)
     yield log("unfinished", values[: at[4]])
     yield log("of no step", values[:2])
-    nan = [it | {"fingerprint": it["fingerprint"] | {"loss": "f32:7fc00000"}} if it.get("step") == 3 and it["type"] == "step" else it for it in values]
+    nan = [
+        it | {"fingerprint": it["fingerprint"] | {"loss": "f32:7fc00000"}}
+        if it.get("step") == 3 and it["type"] == "step"
+        else it
+        for it in values
+    ]
     yield log("with a loss that is no number", nan, outliers=1)
     norms = ["f32:3f800000", "f64:3fe0000000000000", "f32:ff800000"]
-    several = [it | {"fingerprint": it["fingerprint"] | {"update_norms": norms}} if it["type"] == "step" else it for it in values]
+    several = [
+        it | {"fingerprint": it["fingerprint"] | {"update_norms": norms}} if it["type"] == "step" else it
+        for it in values
+    ]
     yield log("with several groups", several)
     for name, change, code in (
         ("a step missing", [*values[: at[2]], *values[at[2] + 1 :]], "step-order"),
@@ -816,8 +935,16 @@ def logs() -> Cases:
         ("a root missing", {at[3]: {"state_root": None}}, "state-root-missing"),
         ("other records", {at[3]: {"records": "00" * 32}}, "records-digest"),
         ("the records of another step", {at[3]: {"records": values[at[4]]["records"]}}, "records-digest"),
-        ("another number of groups", {at[3]: {"fingerprint": values[at[3]]["fingerprint"] | {"update_norms": []}}}, "fingerprint-shape"),
-        ("a probe that was not promised", {at[1]: {"fingerprint": values[at[1]]["fingerprint"] | {"probe": "00" * 32}}}, "fingerprint-shape"),
+        (
+            "another number of groups",
+            {at[3]: {"fingerprint": values[at[3]]["fingerprint"] | {"update_norms": []}}},
+            "fingerprint-shape",
+        ),
+        (
+            "a probe that was not promised",
+            {at[1]: {"fingerprint": values[at[1]]["fingerprint"] | {"probe": "00" * 32}}},
+            "fingerprint-shape",
+        ),
         ("a kept state with another root", {at[6] + 1: {"state_root": "00" * 32}}, "checkpoint-event"),
         ("a kept state of another step", {at[6] + 1: {"step": 5}}, "checkpoint-event"),
         ("a kept state that is not announced", [*values[: at[6] + 1], *values[at[6] + 2 :]], "checkpoint-event"),
@@ -831,16 +958,29 @@ def logs() -> Cases:
         ("another end behind the end", [*values, values[end]], "final-event"),
         ("an entry that is none", [*values[:3], b"{}", *values[3:]], "not-canonical"),
         ("a corpus of other leaves", {0: {"corpus": values[0]["corpus"] | {"root": "00" * 32}}}, "corpus-root"),
-        ("a root of zeros at a kept state", {at[6]: {"state_root": "00" * 32}, at[6] + 1: {"state_root": "00" * 32}}, "state-root-missing"),
+        (
+            "a root of zeros at a kept state",
+            {at[6]: {"state_root": "00" * 32}, at[6] + 1: {"state_root": "00" * 32}},
+            "state-root-missing",
+        ),
     ):
         yield log(name, change, code)
     given = [[spelt(it) for it in true], spelt(found["leaves"])]
     origin_heads = heads_again(true, [1, 2], KEY)
     other = heads_again([*true[:-1], canonical(values[end] | {"released": "00" * 32})], [1, 2], KEY)
     longer = heads_again([*true, canonical(fault)], [1], KEY)
-    yield case("another history's head", "log", *given, [spelt(it) for it in (other[-1], origin_heads[-1])], 1, code="equivocation")
+    yield case(
+        "another history's head",
+        "log",
+        *given,
+        [spelt(it) for it in (other[-1], origin_heads[-1])],
+        1,
+        code="equivocation",
+    )
     yield case("a head of another root", "log", *given, [spelt(it) for it in other], 1, code="head-root")
-    yield case("a head beyond", "log", *given, [spelt(it) for it in (longer[-1], origin_heads[-1])], 1, code="head-beyond")
+    yield case(
+        "a head beyond", "log", *given, [spelt(it) for it in (longer[-1], origin_heads[-1])], 1, code="head-beyond"
+    )
     yield case("a session's head over fewer", "log", *given, [spelt(origin_heads[0])], 1, code="head-root")
     strange = heads_again(true, [1], VERIFIER)
     yield case("a head by another key", "log", *given, [spelt(strange[-1])], 1, code="note-unsigned")
@@ -918,13 +1058,30 @@ def certificates() -> Cases:
     inside = value["predicate"]
     known = [VERIFIER.public.vkey]
 
-    def certificate(name: str, change: dict[str, Any], code: str | None = None, keys: list[str] = [], outer: dict[str, Any] | None = None, key: SigningKey = VERIFIER) -> Any:
-        subject = [{"digest": {"sha256": (inside | change)["final_state_root"]}, "name": f"training run {(inside | change)['run']}"}]
+    def certificate(
+        name: str,
+        change: dict[str, Any],
+        code: str | None = None,
+        keys: tuple[str, ...] = (),
+        outer: dict[str, Any] | None = None,
+        key: SigningKey = VERIFIER,
+    ) -> Any:
+        subject = [
+            {
+                "digest": {"sha256": (inside | change)["final_state_root"]},
+                "name": f"training run {(inside | change)['run']}",
+            }
+        ]
         data = envelope_of(canonical(value | {"predicate": inside | change, "subject": subject} | (outer or {})), [key])
         return case(name, "certificate", spelt(data), keys, code=code)
 
-    def results(name: str, which: dict[int, str], verdict: str, kind: str = "challenges", code: str | None = None) -> Any:
-        items = [it | {"result": {"code": "x", "evidence": {}, "message": "", "outcome": which[i]}} if i in which else it for i, it in enumerate(inside[kind])]
+    def results(
+        name: str, which: dict[int, str], verdict: str, kind: str = "challenges", code: str | None = None
+    ) -> Any:
+        items = [
+            it | {"result": {"code": "x", "evidence": {}, "message": "", "outcome": which[i]}} if i in which else it
+            for i, it in enumerate(inside[kind])
+        ]
         return certificate(name, {kind: items, "verdict": verdict}, code)
 
     yield case("a certificate", "certificate", spelt(signed), [])
@@ -934,7 +1091,16 @@ def certificates() -> Cases:
     yield results("a check diverged", {3: "diverged"}, "diverged", "checks")
     yield results("a check incomplete", {11: "incomplete"}, "incomplete", "checks")
     yield results("both: diverged is worse", {1: "diverged", 2: "incomplete"}, "diverged")
-    yield certificate("a step listed twice, once diverged", {"challenges": [*inside["challenges"], inside["challenges"][1] | {"result": inside["challenges"][1]["result"] | {"outcome": "diverged"}}], "verdict": "diverged"})
+    yield certificate(
+        "a step listed twice, once diverged",
+        {
+            "challenges": [
+                *inside["challenges"],
+                inside["challenges"][1] | {"result": inside["challenges"][1]["result"] | {"outcome": "diverged"}},
+            ],
+            "verdict": "diverged",
+        },
+    )
     yield certificate("nothing done", {"challenges": [], "checks": [], "verdict": "incomplete"})
     fewer = predicate(POLICY, draws=1)[0]
     yield case("fewer draws than owed", "certificate", spelt(sign_certificate(fewer, VERIFIER)), [])
@@ -966,7 +1132,11 @@ def certificates() -> Cases:
         ("a head that is none", {"head": "x"}, "note-malformed"),
         ("another version", {"version": "training-witness/v2"}, "certificate-malformed"),
         ("too much promised", {"promised": 10**9 + 1}, "certificate-malformed"),
-        ("a policy without a number", {"policy": inside["policy"] | {"bad_fraction": "few"}, "statement": None}, "policy"),
+        (
+            "a policy without a number",
+            {"policy": inside["policy"] | {"bad_fraction": "few"}, "statement": None},
+            "policy",
+        ),
         ("an unknown outcome", {"verdict": "fine"}, "not-canonical"),
         ("a field too many", {"more": 0}, "not-canonical"),
         ("a note of 4097 characters", {"notes": ["x" * 4097]}, "not-canonical"),
@@ -975,13 +1145,31 @@ def certificates() -> Cases:
         ("signed by another than it names", {"verifier": AUDITOR.public.vkey}, "envelope-unsigned"),
     ):
         yield certificate(name, change, code)
-    yield certificate("another subject", {}, "certificate-malformed", outer={"subject": [{"digest": {"sha256": "11" * 32}, "name": value["subject"][0]["name"]}]})
+    yield certificate(
+        "another subject",
+        {},
+        "certificate-malformed",
+        outer={"subject": [{"digest": {"sha256": "11" * 32}, "name": value["subject"][0]["name"]}]},
+    )
     yield certificate("two subjects", {}, "certificate-malformed", outer={"subject": value["subject"] * 2})
-    yield certificate("another statement type", {}, "certificate-malformed", outer={"_type": "https://in-toto.io/Statement/v0"})
-    yield certificate("another predicate type", {}, "certificate-malformed", outer={"predicateType": "urn:training-witness:data-audit:v1"})
+    yield certificate(
+        "another statement type", {}, "certificate-malformed", outer={"_type": "https://in-toto.io/Statement/v0"}
+    )
+    yield certificate(
+        "another predicate type",
+        {},
+        "certificate-malformed",
+        outer={"predicateType": "urn:training-witness:data-audit:v1"},
+    )
     yield certificate("by a verifier who is not accepted", {}, "envelope-unsigned", [AUDITOR.public.vkey])
     forged = envelope_of(canonical(value), [AUDITOR])
-    yield case("signed by one accepted verifier in the name of another", "certificate", spelt(forged), [*known, AUDITOR.public.vkey], code="envelope-unsigned")
+    yield case(
+        "signed by one accepted verifier in the name of another",
+        "certificate",
+        spelt(forged),
+        [*known, AUDITOR.public.vkey],
+        code="envelope-unsigned",
+    )
     yield certificate("of a verifier beside those accepted", {"verifier": COSIGNER.public.vkey}, "certificate", known)
     second = sign_certificate(predicate(POLICY, nonce=bytes(range(1, 33)))[0], VERIFIER)
     short = [sign_certificate(predicate(POLICY, nonce=bytes([i]) * 32, draws=2)[0], VERIFIER) for i in (1, 2, 3)]
@@ -989,7 +1177,13 @@ def certificates() -> Cases:
     yield case("one session twice", "certificates", [spelt(signed), spelt(signed)], [])
     yield case("short sessions that do not suffice", "certificates", [spelt(short[0])], [])
     yield case("short sessions that suffice together", "certificates", [spelt(it) for it in short], [])
-    bad = value | {"predicate": inside | {"checks": [it | {"result": it["result"] | {"outcome": "diverged"}} for it in inside["checks"]], "verdict": "diverged"}}
+    bad = value | {
+        "predicate": inside
+        | {
+            "checks": [it | {"result": it["result"] | {"outcome": "diverged"}} for it in inside["checks"]],
+            "verdict": "diverged",
+        }
+    }
     yield case("one diverged", "certificates", [spelt(signed), spelt(envelope_of(canonical(bad), [VERIFIER]))], [])
     empty = value | {"predicate": inside | none | {"statement": None, "head": run()["notes"][0].decode()}}
     digest = canonical(json.loads(canonical(empty)))
@@ -1000,12 +1194,25 @@ def certificates() -> Cases:
 def audits() -> Cases:
     """Audits of data."""
     found = run()
-    signed = audited(found["entries"], found["leaves"], found["notes"][-1])
+    signed = audited(found["entries"], found["notes"][-1])
     value = payload_of(signed)
     inside = value["predicate"]
 
-    def audit(name: str, change: dict[str, Any], code: str | None = None, outer: dict[str, Any] | None = None, keys: list[str] = [], key: SigningKey = AUDITOR) -> Any:
-        return case(name, "audit", spelt(envelope_of(canonical(value | {"predicate": inside | change} | (outer or {})), [key])), keys, code=code)
+    def audit(
+        name: str,
+        change: dict[str, Any],
+        code: str | None = None,
+        outer: dict[str, Any] | None = None,
+        keys: tuple[str, ...] = (),
+        key: SigningKey = AUDITOR,
+    ) -> Any:
+        return case(
+            name,
+            "audit",
+            spelt(envelope_of(canonical(value | {"predicate": inside | change} | (outer or {})), [key])),
+            keys,
+            code=code,
+        )
 
     yield audit("an audit", {})
     yield audit("by an accepted auditor", {}, keys=[AUDITOR.public.vkey])
@@ -1023,7 +1230,9 @@ def audits() -> Cases:
         ("an auditor without a key", {"auditor": "x"}, "key-malformed"),
     ):
         yield audit(name, change, code)
-    yield audit("a certificate's type", {}, "data-audit-malformed", {"predicateType": "urn:training-witness:certificate:v1"})
+    yield audit(
+        "a certificate's type", {}, "data-audit-malformed", {"predicateType": "urn:training-witness:certificate:v1"}
+    )
     yield audit("by an auditor who is not accepted", {}, "envelope-unsigned", keys=[VERIFIER.public.vkey])
     yield audit("signed by another", {}, "envelope-unsigned", key=VERIFIER)
 
@@ -1058,13 +1267,25 @@ def answers() -> Cases:
         ("another digest", put("replies", 0, "digest", to="11" * 32), "ledger-inclusion"),
         ("other occurrences", put("replies", 0, "occurrences", to="010101"), "ledger-inclusion"),
         ("occurrences beyond the corpus", put("replies", 0, "occurrences", to="010104"), "ledger-inclusion"),
-        ("occurrences with a byte too many", put("replies", 0, "occurrences", to=reply["occurrences"] + "00"), "not-canonical"),
+        (
+            "occurrences with a byte too many",
+            put("replies", 0, "occurrences", to=reply["occurrences"] + "00"),
+            "not-canonical",
+        ),
         ("no document listed", put("replies", 0, "documents", to=[]), "answer"),
         ("another document listed", put("replies", 0, "documents", 0, to=reply["documents"][1]), "answer"),
-        ("a leaf that is not in the corpus", put("replies", 0, "documents", 0, "leaf", to=reply["documents"][0]["leaf"][:-1] + "0"), "inclusion-proof"),
+        (
+            "a leaf that is not in the corpus",
+            put("replies", 0, "documents", 0, "leaf", to=reply["documents"][0]["leaf"][:-1] + "0"),
+            "inclusion-proof",
+        ),
         ("a document without its proof", put("replies", 0, "documents", 0, "proof", to=[]), "inclusion-proof"),
         ("absence of another digest", put("replies", 1, "digest", to=reply["digest"]), "ledger-absence"),
-        ("half a ledger's proof", put("replies", 1, "proof", to=digests["replies"][1]["proof"][:-2]), "ledger-proof-malformed"),
+        (
+            "half a ledger's proof",
+            put("replies", 1, "proof", to=digests["replies"][1]["proof"][:-2]),
+            "ledger-proof-malformed",
+        ),
         ("a tier that the run has no ledger of", put("replies", 0, "tier", to="t1-x"), "answer"),
         ("a tier that is none", put("replies", 0, "tier", to="x"), "not-canonical"),
         ("no reply", put("replies", to=[]), "not-canonical"),
@@ -1078,8 +1299,15 @@ def answers() -> Cases:
         ("a certificate that is none", put("evidence", to=["{}"]), "envelope-malformed"),
     ):
         yield answer(name, change, code)
-    yield case("another head than the answer's", "answer", spelt(canonical(digests)), spelt(found["notes"][0]), [], code="answer")
-    audit = payload_of(audited(found["entries"], found["leaves"], found["head"]))
+    yield case(
+        "another head than the answer's",
+        "answer",
+        spelt(canonical(digests)),
+        spelt(found["notes"][0]),
+        [],
+        code="answer",
+    )
+    audit = payload_of(audited(found["entries"], found["head"]))
     for name, change, code in (
         ("an audit that supports it", {}, None),
         ("an audit that accuses", {"verdict": "differs", "findings": ["x"]}, "completeness"),
@@ -1101,7 +1329,11 @@ def answers() -> Cases:
         ("a span of another digest", put("replies", 0, "digest", to="11" * 32), "answer"),
         ("a gram of another digest", put("replies", 0, "grams", 0, "digest", to="11" * 32), "ledger-inclusion"),
         ("grams shown out of order", lambda it: it["replies"][0]["shown"].reverse(), "answer-malformed"),
-        ("a gram shown that is none", put("replies", 0, "shown", -1, "gram", to=len(span["grams"])), "answer-malformed"),
+        (
+            "a gram shown that is none",
+            put("replies", 0, "shown", -1, "gram", to=len(span["grams"])),
+            "answer-malformed",
+        ),
         ("a span in a tier of documents", put("replies", 0, "tier", to="t0-sha256"), "answer-malformed"),
         ("a span that is absent, shown as possible", put("replies", 1, "result", to="possible"), "answer"),
     ):
@@ -1138,7 +1370,11 @@ def text_of(name: str) -> str:
 
 def main(write: bool) -> int:
     """Brings the vectors up to date, or names the files that are not."""
-    stale = [name for name in FILES if (path := VECTORS / f"{name}.json") and text_of(name) != (path.read_text() if path.exists() else "")]
+    stale = [
+        name
+        for name in FILES
+        if (path := VECTORS / f"{name}.json") and text_of(name) != (path.read_text() if path.exists() else "")
+    ]
     print(*WRONG, sep="\n")
     for name in stale:
         print(name)

@@ -1,10 +1,9 @@
 """What the package says to the calls that `spec/checker.py` answers: the other side of every comparison.
 
-`outcome(call, given)` has the shape of `checker.outcome`: `{"gives": value}` or `{"code": code}`. Byte strings travel as
-`hex:` and digits. Needs no torch.
+`outcome(call, given)` has the shape of `checker.outcome`: `{"gives": value}` or `{"code": code}`. Byte strings travel
+as `hex:` and digits, or as `raw:` and text. Needs no torch.
 """
 
-import struct
 import sys
 from collections.abc import Callable, Sequence
 from fractions import Fraction
@@ -37,7 +36,6 @@ from protocol.randomness import draw, session_seed
 from protocol.records import parse_entry
 from protocol.required import draws_asked
 from protocol.schedule import Schedule, epoch_order, probe_indices
-from protocol.session import segment
 from protocol.statetree import Entry, Pieces, Table, digest_pieces
 
 
