@@ -27,6 +27,14 @@ def leaf_hashes(leaves: Leaves) -> bytes:
     return hash_rows(LEAF_PREFIX, data).tobytes()
 
 
+def moved(leaves: Leaves, documents: int, tokens: int) -> bytes:
+    """The bytes of leaves that were counted from 0, behind so many documents and tokens."""
+    columns = np.frombuffer(leaves.to_bytes(), dtype=_COLUMNS).copy()
+    columns["index"] += np.uint64(documents)
+    columns["start"] += np.uint64(tokens)
+    return columns.tobytes()
+
+
 def token_starts(leaves: Leaves, width: int) -> "array[int]":
     """Where each document begins in the token stream, and where the stream ends.
 

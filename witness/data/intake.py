@@ -22,6 +22,7 @@ import numpy as np
 
 from protocol.corpus import MAX_DOCUMENTS, Documents, Leaves, Packing, describe, token_bytes
 from protocol.errors import UsageError
+from protocol.leaf_columns import moved
 from witness.data.corpus import CHUNK, Corpus, Meter, Progress
 from witness.data.files import DataFile, FileCorpus
 from witness.data.lines import PLACE, LineCorpus
@@ -126,9 +127,7 @@ class Intake:
         documents, size, done = self._count, self._size, self._done
         start = size // self._width
         self._require_room(len(part.leaves))
-        for leaf in part.leaves:
-            moved = leaf._replace(index=documents + leaf.index, token_start=start + leaf.token_start)
-            self.leaves += moved.to_bytes()
+        self.leaves += moved(part.leaves, documents, start)
         places = np.frombuffer(part.places, PLACE).copy()
         places["file"] += done
         self.places += places.tobytes()
