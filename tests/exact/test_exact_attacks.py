@@ -517,3 +517,46 @@ def penalty_of_double(f, x):
         return torch.autograd.grad((g * g).sum(), x)[0]
     finally:
         torch.set_default_dtype(default)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_products_do_not_depend_on_strides_or_on_how_torch_takes_them_apart(dtype, monkeypatch):
+    x = torch.randn(4, 6, 8, generator=torch.Generator().manual_seed(5)).to(dtype)
+    weight, bias = x[0, :, :].clone(), x[1, 0, :6].clone()
+
+    def train(x, weight, bias):
+        x, weight, bias = (t.detach().requires_grad_() for t in (x, weight, bias))
+        y = F.linear(x, weight, bias)
+        return [y.detach(), *torch.autograd.grad(y.float().sin().sum(), (x, weight, bias))]
+
+    def strided(t):
+        return t.repeat_interleave(3, -1)[..., ::3]
+
+    with activate("exact-14"):
+        expected = train(x, weight, bias)
+        for other in (
+            [strided(t) for t in (x, weight, bias)],
+            [x.mT.contiguous().mT, weight.t().contiguous().t(), bias],
+        ):
+            assert all(torch.equal(a, b) for a, b in zip(train(*other), expected, strict=True))
+        monkeypatch.setenv("TORCH_LINEAR_FLATTEN_3D", "1")
+        assert all(torch.equal(a, b) for a, b in zip(train(x, weight, bias), expected, strict=True))
+        assert torch.equal(expected[0][2], F.linear(x[2], weight, bias))
+        assert torch.equal(expected[0][2, 3], F.linear(x[2, 3], weight, bias))
+        line = x[0].flatten()
+        assert torch.equal(torch.inner(strided(line), strided(line)), torch.inner(line, line))
+        assert torch.equal(torch.inner(x, x[0]), torch.tensordot(x, x[0], ([2], [1])))
+        assert torch.equal(torch.tensordot(x, x, ([0, 1], [0, 1])), x.flatten(0, 1).t() @ x.flatten(0, 1))
+        assert torch.equal(line.inner(line), line @ line)
+        assert torch.equal(torch.inner(x, torch.tensor(2.0)), x * 2)
+        assert torch.tensordot(x[0], x[1].t(), 1, out=torch.empty(0, dtype=dtype)).shape == (6, 6)
+
+
+def test_a_chunked_loss_is_the_loss():
+    options = pytest.importorskip("torch.nn.modules.linear_cross_entropy_options").LinearCrossEntropyOptions(
+        batch_chunk_size=2
+    )
+    with activate("exact-14"):
+        expected = F.cross_entropy(F.linear(B, B[:3]), T % 3)
+        assert torch.equal(F.linear_cross_entropy(B, B[:3], T % 3), expected)
+        assert torch.equal(F.linear_cross_entropy(B, B[:3], T % 3, options=options), expected)

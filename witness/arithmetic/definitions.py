@@ -27,6 +27,7 @@ MODULES = (
     "softmax",
     "losses",
     "cross_entropy",
+    "contractions",
     "attention",
     "multi_head",
     "recurrent",

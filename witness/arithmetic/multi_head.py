@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own abbreviation
 
 from witness.arithmetic.attention import scaled_dot_product_attention
+from witness.arithmetic.contractions import linear
 from witness.arithmetic.dropout import dropout
 from witness.arithmetic.registry import function
 
@@ -31,15 +32,13 @@ def _projected(
     biases: tuple[Optional, ...] = (None, None, None) if bias is None else bias.chunk(3)
     if packed is not None:
         if query is key and key is value:
-            return F.linear(query, packed, bias).chunk(3, -1)
+            return linear(query, packed, bias).chunk(3, -1)
         weights: tuple[Optional, ...] = packed.chunk(3)
     else:
         weights = separate
     if any(w is None for w in weights):
         raise AssertionError("projection weights are missing")
-    return tuple(
-        F.linear(x, w, b) for x, w, b in zip((query, key, value), weights, biases, strict=True) if w is not None
-    )
+    return tuple(linear(x, w, b) for x, w, b in zip((query, key, value), weights, biases, strict=True) if w is not None)
 
 
 def _masks(
@@ -160,7 +159,7 @@ def multi_head_attention_forward(
     else:
         out = scaled_dot_product_attention(q, k, v, mask, p, causal)
     out = out.transpose(0, 1).reshape(length * batch, width)
-    out = F.linear(out, out_proj_weight, out_proj_bias).view(length, batch, -1)
+    out = linear(out, out_proj_weight, out_proj_bias).view(length, batch, -1)
     if weights is not None:
         weights = weights.view(batch, num_heads, length, keys)
         weights = weights.mean(1) if average_attn_weights else weights
