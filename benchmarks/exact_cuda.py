@@ -84,7 +84,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=50)
     options = parser.parse_args()
     if not torch.cuda.is_available():
-        sys.exit("no CUDA device: exact_matrix.py runs the same programs on a CPU")
+        print("no CUDA device here: exact_matrix.py runs the same programs on a CPU")
+        return
     heading(f"Does {torch.cuda.get_device_name()} give the bits of the CPU under the exact profile?")
     try:
         conformance.prove(activate, "cuda")
