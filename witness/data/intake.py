@@ -1,8 +1,8 @@
 """Taking documents in: each file is read once, each document gets its leaf, and what cannot be read again is kept.
 
-Memory does not grow with the data, only by 96 bytes a document (112 for lines). The reader of the format finds the
-documents; here they are hashed, and written to the spool where they have to be made (from compressed lines, columns,
-text that is tokenised).
+Memory does not grow with the data, only by 96 bytes a document (112 for lines), twice that when all are in. The reader
+of the format finds the documents; here they are hashed, and written to the spool where they have to be made (from
+compressed lines, columns, text that is tokenised).
 
 One intake uses one core. Threads gain nothing: most hashing is of 4 KiB pieces, and at that size Python's lock changes
 hands more often than a second core is worth (0.6 to 0.8 GB/s with one thread, and no more with two, on a machine of two
