@@ -129,6 +129,38 @@ def _taken(x: torch.Tensor, dim: int, index: torch.Tensor, keepdim: bool) -> tup
     return (values, index) if keepdim else (values.squeeze(dim), index.squeeze(dim))
 
 
+def _scan(x: torch.Tensor, dim: int, *, smallest: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """Running extremes and their last indices, in log-steps: NaN from the first one on."""
+    if not x.dim():
+        return x.clone(), torch.zeros_like(x, dtype=torch.int64)
+    n = x.shape[dim]
+    line = [-1 if d == dim % x.dim() else 1 for d in range(x.dim())]
+    values, indices = x, torch.arange(n, device=x.device).reshape(line).expand(x.shape)
+    distance = 1
+    while distance < n:
+        size = n - distance
+        before, now = values.narrow(dim, 0, size), values.narrow(dim, distance, size)
+        further = (before < now) if smallest else (before > now)
+        stays = ~now.isnan() & (before.isnan() | further)
+        places = torch.where(stays, indices.narrow(dim, 0, size), indices.narrow(dim, distance, size))
+        values = torch.cat([values.narrow(dim, 0, distance), torch.where(stays, before, now)], dim)
+        indices = torch.cat([indices.narrow(dim, 0, distance), places], dim)
+        distance *= 2
+    return values.contiguous(), indices.contiguous()
+
+
+@operator("cummax")
+def cummax(x: torch.Tensor, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Running maxima; of equal elements, and of NaN, the last one's index."""
+    return _scan(x, dim, smallest=False)
+
+
+@operator("cummin")
+def cummin(x: torch.Tensor, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Running minima; alike."""
+    return _scan(x, dim, smallest=True)
+
+
 @operator("sort.default", "sort.stable")
 def sort(
     x: torch.Tensor, dim: int = -1, descending: bool = False, *, stable: bool | None = None
@@ -179,3 +211,20 @@ def median(x: torch.Tensor) -> torch.Tensor:
     if not x.numel():
         return x.new_full((), torch.nan)
     return median_dim(x.reshape(-1), 0)[0]
+
+
+@operator("nanmedian.dim")
+def nanmedian_dim(x: torch.Tensor, dim: int, keepdim: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+    """The lower median of what is a number and its index, by a stable sort; NaN, where nothing is."""
+    if not x.dim():
+        return nanmedian_dim(x.reshape(1), 0)
+    values, indices = torch.sort(x, dim=dim, stable=True)
+    place = ((~x.isnan()).sum(dim, keepdim=True) - 1).clamp(min=0) // 2
+    chosen = values.gather(dim, place), indices.gather(dim, place)
+    return chosen if keepdim else (chosen[0].squeeze(dim), chosen[1].squeeze(dim))
+
+
+@operator("nanmedian.default")
+def nanmedian(x: torch.Tensor) -> torch.Tensor:
+    """The lower median of all elements that are numbers."""
+    return nanmedian_dim(x.reshape(-1), 0)[0] if x.numel() else x.new_full((), torch.nan)

@@ -20,14 +20,24 @@ Optional = torch.Tensor | None
 
 
 @function(F.linear)
-def linear(input: torch.Tensor, weight: torch.Tensor, bias: Optional = None) -> torch.Tensor:  # noqa: A002
+def linear(
+    input: torch.Tensor,  # noqa: A002 - torch's name
+    weight: torch.Tensor,
+    bias: Optional = None,
+    *,
+    out: Optional = None,
+) -> torch.Tensor:
     """`F.linear`: the leading dimensions of the input as one, `x @ weight.T`, then the bias, in one operator.
 
     Args:
         input: (..., features).
         weight: (outputs, features), or (features,).
         bias: (outputs,).
+        out: as torch has it, undocumented.
     """
+    if out is not None:
+        found = linear(input, weight, bias)
+        return out.resize_(found.shape).copy_(found)
     if input.dim() == 2 or weight.dim() != 2:
         return F.linear(input, weight, bias)
     flat = F.linear(input.reshape(input.shape[:-1].numel(), input.shape[-1]), weight, bias)
@@ -44,6 +54,11 @@ def tensordot(a: torch.Tensor, b: torch.Tensor, dims: Any = 2, out: Optional = N
             raise RuntimeError(f"tensordot over {dims} dimensions of {tuple(a.shape)} and {tuple(b.shape)}")
         dims = list(range(a.dim() - dims, a.dim())), list(range(dims))
     over_a, over_b = ([d % t.dim() for d in _listed(places)] for t, places in zip((a, b), dims, strict=True))
+    for d, e in zip(over_a, over_b, strict=True):  # a dimension of size 1 stands for all of the other's
+        if a.shape[d] == 1 != b.shape[e]:
+            b = b.sum(e, keepdim=True)
+        elif b.shape[e] == 1 != a.shape[d]:
+            a = a.sum(d, keepdim=True)
     if [a.shape[d] for d in over_a] != [b.shape[d] for d in over_b]:
         raise RuntimeError(f"tensordot of {tuple(a.shape)} over {over_a} and {tuple(b.shape)} over {over_b}")
     kept_a, kept_b = ([d for d in range(t.dim()) if d not in over] for t, over in ((a, over_a), (b, over_b)))

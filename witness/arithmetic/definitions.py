@@ -11,6 +11,8 @@ MODULES = (
     "scattering",
     "product_operators",
     "updates",
+    "loss_scaling",
+    "bags",
     "randomness",
     "dropout",
     "reflections",

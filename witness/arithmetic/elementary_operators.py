@@ -10,6 +10,7 @@ import torch
 from protocol.errors import UsageError
 from witness.arithmetic import compiled, cores, doubles, functions, powers, trigonometry
 from witness.arithmetic.elements import root, where
+from witness.arithmetic.elementwise import floating
 from witness.arithmetic.kernels import functions as kernels
 from witness.arithmetic.registry import operator
 
@@ -39,11 +40,6 @@ def evaluate(
     out = torch.empty(first.shape, dtype=torch.float32)
     compiled.run(kernel, first.numel(), *flat, *numbers, out.view(-1).numpy())
     return out if first.is_contiguous() else torch.empty_like(first).copy_(out)
-
-
-def floating(x: torch.Tensor) -> torch.Tensor:
-    """Integers and booleans in the default precision, as torch converts them; floats as they are."""
-    return x if x.is_floating_point() or x.is_complex() else x.to(torch.get_default_dtype())
 
 
 def refusal(name: str, dtype: torch.dtype) -> UsageError:
@@ -178,3 +174,37 @@ def logaddexp(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     gap = where(a == b, 0.0, (a - b).abs())
     value = where(a > b, a, b) + cores.wide_log1p(cores.wide_exp(-cores.clamp(gap, 0.0, 200.0)))
     return where(a != a, a, value).float()  # type: ignore[no-any-return]
+
+
+@operator("logaddexp2")
+def logaddexp2(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """`log2(2**x + 2**y)`, as `max(x, y) + log2(1 + 2**-|x - y|)`."""
+    a, b = _single_operands("logaddexp2", x, y)
+    gap = where(a == b, 0.0, (a - b).abs())
+    value = where(a > b, a, b) + cores.wide_log2(cores.wide_exp2(-cores.clamp(gap, 0.0, 200.0)) + 1.0)
+    return where(a != a, a, value).float()  # type: ignore[no-any-return]
+
+
+@operator("special_xlog1py")
+def xlog1py(x: torch.Tensor | Number, y: torch.Tensor | Number) -> torch.Tensor:
+    """`x * log(1 + y)`; 0 where x is 0 and y is a number."""
+    a, b = _single_operands("xlog1py", x, y)
+    return where((a == 0.0) & (b == b), 0.0, a * cores.wide_log1p(b)).float()  # type: ignore[no-any-return]
+
+
+@operator("special_entr")
+def entropy(x: torch.Tensor) -> torch.Tensor:
+    """`-x log(x)`: 0 at 0, -infinity below."""
+    a, _ = _single_operands("special_entr", x, 1.0)
+    value = where(a == 0.0, 0.0, -(a * cores.wide_log(a)))
+    return where(a < 0.0, -cores.INFINITY, value).float()  # type: ignore[no-any-return]
+
+
+@operator("sinc")
+def sinc(x: torch.Tensor) -> torch.Tensor:
+    """`sin(pi x) / (pi x)`, the argument rounded to float32; 1 at 0."""
+    x = floating(x)
+    if x.dtype != torch.float32:
+        raise refusal("sinc", x.dtype)
+    z = x * float(np.float32(np.pi))
+    return torch.where(z == 0, torch.ones_like(z), evaluate(trigonometry.sin, kernels.sins, z) / z)

@@ -7,12 +7,12 @@ which the formula is written.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 
-from protocol.errors import UsageError
-from witness.arithmetic.registry import operator
+from witness.arithmetic.registry import OPERATORS, operator
 from witness.arithmetic.scaling import power_of_two
 
 Number = int | float
@@ -111,10 +111,38 @@ def lerp(x: torch.Tensor, y: torch.Tensor, weight: Operand) -> torch.Tensor:
 
 @operator("round")
 def round_(x: torch.Tensor, decimals: int = 0) -> torch.Tensor:
-    """To the nearest whole number, ties to even."""
-    if decimals:
-        raise UsageError("exact-refused", "aten.round with decimals has no exact definition: scale, round, scale back")
-    return torch.round(x)
+    """To the nearest whole number, ties to even; with decimals, scaled by a power of ten and back, each rounding."""
+    if not decimals:
+        return torch.round(x)
+    power = torch.full((), 10.0 ** abs(decimals), dtype=x.dtype, device=x.device)
+    return torch.round(x * power) / power if decimals > 0 else torch.round(x / power) * power
+
+
+@operator("deg2rad")
+def deg2rad(x: torch.Tensor) -> torch.Tensor:
+    """Times pi / 180, rounded to the type."""
+    return floating(x) * (math.pi / 180.0)
+
+
+@operator("rad2deg")
+def rad2deg(x: torch.Tensor) -> torch.Tensor:
+    """Times 180 / pi, rounded to the type."""
+    return floating(x) * (180.0 / math.pi)
+
+
+def floating(x: torch.Tensor) -> torch.Tensor:
+    """Integers and booleans in the default precision, as torch converts them; floats as they are."""
+    return x if x.is_floating_point() or x.is_complex() else x.to(torch.get_default_dtype())
+
+
+@operator("linalg_cross")
+def cross(x: torch.Tensor, y: torch.Tensor, *, dim: int = -1) -> torch.Tensor:
+    """The cross product: two products and a difference an element."""
+    x, y = torch.broadcast_tensors(x, y)  # type: ignore[no-untyped-call]
+    if x.shape[dim] != 3:
+        raise RuntimeError(f"linalg.cross: inputs dimension {dim} must have length 3. Got {x.shape[dim]}")
+    (a, b, c), (d, e, f) = x.unbind(dim), y.unbind(dim)
+    return torch.stack([b * f - c * e, c * d - a * f, a * e - b * d], dim)
 
 
 @operator("copysign")
@@ -140,13 +168,9 @@ def frexp(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 @operator("ldexp")
 def ldexp(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """`x * 2**y`: the power rounds to the precision of the result, then the product, as in torch.
-
-    Raises:
-        UsageError: `exact-refused`, for exponents that are not whole.
-    """
+    """`x * 2**y`: the power rounds to the precision of the result, then the product, as in torch."""
     if y.is_floating_point() and bool(((y != y.trunc()) & y.isfinite()).any()):
-        raise UsageError("exact-refused", "aten.ldexp by fractions has no exact definition: use whole exponents")
+        return x * OPERATORS["pow"](2.0, y)  # type: ignore[no-any-return]
     dtype = torch.result_type(x, y)
     dtype = dtype if dtype.is_floating_point else torch.get_default_dtype()
     n = torch.where(y.isnan(), torch.zeros_like(y), y).clamp(-1200, 1200).to(torch.int64)

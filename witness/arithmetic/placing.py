@@ -117,20 +117,40 @@ def scatter_add(
     *,
     include_self: bool = True,
 ) -> torch.Tensor:
-    """`x` plus the accumulated sources; other reductions where they are exact."""
+    """`x` plus the accumulated sources; means, and the largest and smallest."""
     if x.dim() == 0:
         return scatter_add(
             x.reshape(1), 0, index.reshape(-1), source.reshape(-1), reduce, include_self=include_self
         ).reshape(())
     if reduce in ("amax", "amin"):
         return torch.scatter_reduce(x, dim, index, source, reduce, include_self=include_self) + 0.0
-    if reduce not in ("sum", "add") or not include_self:
+    if reduce not in ("sum", "add", "mean"):
         raise UsageError(
-            "exact-refused", f"scatter with reduce={reduce!r} has no exact definition: use scatter_add, amax or amin"
+            "exact-refused", f"scatter with reduce={reduce!r} has no exact definition: use sum, mean, amax or amin"
         )
     source = source[tuple(slice(0, s) for s in index.shape)]
-    places = flat_places(x.shape, dim, index)
-    return x + accumulate(x.numel(), places.reshape(-1), source.reshape(-1)).reshape(x.shape)
+    places = flat_places(x.shape, dim, index).reshape(-1)
+    result = accumulate(x.numel(), places, source.reshape(-1)).reshape(x.shape)
+    if include_self:
+        result = x + result
+    if reduce != "mean" and include_self:
+        return result
+    met = torch.zeros(x.numel(), dtype=torch.int64, device=x.device).index_add_(0, places, torch.ones_like(places))
+    met = met.reshape(x.shape)
+    if reduce == "mean":
+        result = result / (met + 1 if include_self else met.clamp(min=1)).to(x.dtype)
+    return result if include_self else torch.where(met > 0, result, x)
+
+
+@operator("index_reduce")
+def index_reduce(
+    x: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, reduce: str, *, include_self: bool = True
+) -> torch.Tensor:
+    """Rows to the places that an index names, as `scatter_add` reduces."""
+    if not x.dim():
+        return scatter_add(x, 0, index, source, reduce, include_self=include_self)
+    line = index.reshape([-1 if d == dim % x.dim() else 1 for d in range(x.dim())])
+    return scatter_add(x, dim, line.expand(source.shape), source, reduce, include_self=include_self)
 
 
 Indices = list[torch.Tensor | None]

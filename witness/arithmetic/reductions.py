@@ -8,11 +8,10 @@ from typing import Any
 
 import torch
 
-from protocol.errors import UsageError
 from witness.arithmetic import sums
 from witness.arithmetic.comparisons import amax, amin
 from witness.arithmetic.elements import root
-from witness.arithmetic.registry import operator
+from witness.arithmetic.registry import OPERATORS, operator
 
 Dims = int | Sequence[int] | None
 
@@ -109,7 +108,7 @@ def vector_norm(
     *,
     dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
-    """Norms of order 2, 1, 0 and infinity; the 2-norm is the root of the sum of squares, without scaling."""
+    """Norms; the 2-norm is the root of the sum of squares, without scaling, others are powers of sums of powers."""
     x = _cast(x, dtype)
     order = 2.0 if ord is None else float(ord)
     if order == 2.0:
@@ -121,16 +120,23 @@ def vector_norm(
     if math.isinf(order):
         places = () if dim is None else dim
         return (amax if order > 0 else amin)(x.abs(), places, keepdim)
-    raise UsageError("exact-refused", f"a norm of order {order} has no exact definition: use 0, 1, 2 or inf")
+    power = OPERATORS["pow"]
+    return power(sums.total(power(x.abs(), order), dim, keepdim, owned=True), 1.0 / order)  # type: ignore[no-any-return]
 
 
 @operator("linalg__powsum")
 def power_sum(x: torch.Tensor, ord: Any = 2, dim: Dims = None, keepdim: bool = False, **kwargs: Any) -> torch.Tensor:  # noqa: A002
     """The sum whose root is the norm."""
     x = _cast(x, kwargs.get("dtype"))
-    if float(ord) not in (1.0, 2.0):
-        raise UsageError("exact-refused", f"a norm of order {ord} has no exact definition: use 0, 1, 2 or inf")
-    return sums.total(x * x if float(ord) == 2.0 else x.abs(), dim, keepdim, owned=True)
+    order = float(ord)
+    powers = x * x if order == 2.0 else x.abs() if order == 1.0 else OPERATORS["pow"](x.abs(), order)
+    return sums.total(powers, dim, keepdim, owned=order != 1.0)
+
+
+@operator("dist")
+def dist(x: torch.Tensor, y: torch.Tensor, p: Any = 2) -> torch.Tensor:
+    """The norm of the difference."""
+    return vector_norm(x - y, p)
 
 
 @operator("prod")
@@ -153,6 +159,18 @@ def cumsum(x: torch.Tensor, dim: int, *, dtype: torch.dtype | None = None) -> to
 def cumprod(x: torch.Tensor, dim: int, *, dtype: torch.dtype | None = None) -> torch.Tensor:
     """Prefix products, in log-steps."""
     return sums.scan(_cast(x, dtype), dim, "mul")
+
+
+@operator("logcumsumexp")
+def logcumsumexp(x: torch.Tensor, dim: int) -> torch.Tensor:
+    """Running `logaddexp`, in log-steps."""
+    n, distance = (x.shape[dim] if x.dim() else 1), 1
+    add = OPERATORS["logaddexp"]
+    while distance < n:
+        head, tail = x.narrow(dim, 0, distance), x.narrow(dim, distance, n - distance)
+        x = torch.cat([head, add(x.narrow(dim, 0, n - distance), tail)], dim)
+        distance *= 2
+    return x.clone()
 
 
 @operator("trace")

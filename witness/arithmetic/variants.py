@@ -83,9 +83,8 @@ def _widened(handler: Callable[..., Any]) -> Callable[..., Any]:
     def compute(*args: Any, **kwargs: Any) -> Any:
         wanted = kwargs.get("dtype")
         if wanted in HALVES and any(isinstance(a, torch.Tensor) for a in args):
-            args = tuple(_narrow(_wide(a), wanted) for a in args)
             del kwargs["dtype"]
-            wanted = None
+            return _narrow(compute(*(_narrow(_wide(a), wanted) for a in args), **kwargs), wanted)
         halves = _half_of(args)
         if halves is None:
             return handler(*args, **kwargs)

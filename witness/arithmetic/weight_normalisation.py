@@ -4,6 +4,9 @@ For each index of dimension `dim`, over all other dimensions:
 
     norm = sqrt(total(v * v)),  w = v * (g / norm)
     dot = total(dw * v),  dg = dot / norm,  dv = (dw - v * (dot / (norm * norm))) * (g / norm)
+
+Norms are held below a bound (`renorm`, `max_norm` of embeddings) by a factor `bound / (norm + 1e-7)` where they exceed
+it.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import torch
 from witness.arithmetic import sums
 from witness.arithmetic.derivatives import widened
 from witness.arithmetic.elements import root
+from witness.arithmetic.reductions import vector_norm
 from witness.arithmetic.registry import operator
 
 
@@ -39,3 +43,26 @@ def weight_norm_backward(
     dot = _over_others(up * wide, dim).view(g.shape)
     by_v = (up - wide * (dot / (norm * norm))) * (widened(g) / norm)
     return by_v.to(v.dtype), (dot / norm).to(g.dtype)
+
+
+def _held(rows: torch.Tensor, p: float, bound: float) -> torch.Tensor:
+    """Rows (n, m) whose norms are within the bound."""
+    norm = vector_norm(rows, p, 1, True)
+    most = torch.full_like(norm, bound)
+    factor = torch.where(norm > most, most / (norm + 1e-7), torch.ones_like(norm))
+    return torch.where(norm > most, rows * factor, rows)
+
+
+@operator("renorm", halves=True)
+def renorm(x: torch.Tensor, p: float, dim: int, maxnorm: float) -> torch.Tensor:
+    """Slices along a dimension with norms of at most `maxnorm`."""
+    slices = widened(x).movedim(dim, 0)
+    held = _held(slices.reshape(slices.shape[0], -1), p, maxnorm).reshape(slices.shape)
+    return torch.empty_like(x).copy_(held.movedim(0, dim))
+
+
+@operator("embedding_renorm_", halves=True, in_place=True)
+def embedding_renorm_(table: torch.Tensor, index: torch.Tensor, max_norm: float, norm_type: float) -> torch.Tensor:
+    """Holds the rows that are used, in place."""
+    used = index.reshape(-1).unique()  # type: ignore[no-untyped-call]
+    return table.index_copy_(0, used, _held(widened(table[used]), norm_type, max_norm).to(table.dtype))

@@ -1,0 +1,128 @@
+"""Operations that programs were once refused and need not be: near stock float64, whatever the strides."""
+
+import itertools
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812 - torch's own abbreviation
+from torch import nn
+
+from protocol.errors import UsageError
+from witness.arithmetic.mode import activate
+
+X = torch.randn(6, 8, generator=torch.Generator().manual_seed(0))
+Y = torch.randn(6, 8, generator=torch.Generator().manual_seed(1))
+I = torch.tensor([2, 0, 2, 5, 1, 2])  # noqa: E741
+ENDS = torch.tensor([0, 4, 6])
+FUNCTIONS = {
+    "norm of order 3": lambda x, _: torch.linalg.vector_norm(x, 3, dim=1),
+    "norm of order 1/2": lambda x, _: x.norm(0.5),
+    "negative order": lambda x, _: x.abs().add(1).norm(-1, dim=0),
+    "dist": lambda x, y: torch.dist(x, y, 3),
+    "renorm": lambda x, _: torch.renorm(x, 2, 0, 1.5),
+    "cummax": lambda x, y: x.cummax(1).values * y,
+    "cummin": lambda x, y: x.cummin(0).values * y,
+    "logcumsumexp": lambda x, _: x.logcumsumexp(0),
+    "nanmedian": lambda x, y: x.masked_fill(y > 0.5, torch.nan).nanmedian(0).values,
+    "cross": lambda x, y: torch.linalg.cross(x[:, :3], y[:, :3]),
+    "round": lambda x, y: (x * 100).round(decimals=1) + (y * 1000).round(decimals=-2),
+    "degrees": lambda x, y: x.deg2rad() + y.rad2deg(),
+    "logaddexp2": torch.logaddexp2,
+    "xlog1py": lambda x, y: torch.special.xlog1py(x, y.abs()),
+    "entropy": lambda x, _: torch.special.entr(x.abs()),
+    "sinc": lambda x, _: torch.sinc(x),
+    "ldexp": lambda x, y: torch.ldexp(x, y),
+    "scatter mean": lambda x, y: x.scatter_reduce(0, I[:, None].expand(6, 8), y, "mean"),
+    "scatter mean alone": lambda x, y: x.scatter_reduce(0, I[:, None].expand(6, 8), y, "mean", include_self=False),
+    "scatter sum alone": lambda x, y: x.scatter_reduce(0, I[:, None].expand(6, 8), y, "sum", include_self=False),
+    "index_reduce": lambda x, y: x.index_reduce(0, I, y, "mean") + x.index_reduce(1, I, y[:, :6], "amax"),
+    "bag": lambda x, y: F.embedding_bag(I, x, torch.tensor([0, 2, 2]), mode="sum", per_sample_weights=y[:, 0]),
+    "bag of means": lambda x, _: F.embedding_bag(I.view(2, 3), x, mode="mean", padding_idx=2),
+    "bags with an end": lambda x, _: F.embedding_bag(I, x, ENDS, mode="sum", include_last_offset=True),
+    "tensordot that broadcasts": lambda x, y: torch.tensordot(x, y[:, :1], ([0, 1], [0, 1])),
+    "l1 penalty": lambda x, y: (x * y).abs().sum(),
+    "narrow_copy": lambda x, _: x.narrow_copy(0, 1, 3) * 2,
+}  # fmt: skip
+
+
+def trained(f, x, y, orders):
+    """The value, the gradients of a sum of sines, and those of their squares."""
+    x, y = x.clone().requires_grad_(), y.clone().requires_grad_()
+    value = f(x, y)
+    out = [value.detach()]
+    if value.requires_grad:
+        g = torch.autograd.grad(value.sin().sum(), (x, y), create_graph=orders > 2, allow_unused=True)
+        out += [torch.zeros_like(x) if t is None else t.detach() for t in g]
+        again = [t for t in g if t is not None and t.requires_grad]
+        if again:
+            second = torch.autograd.grad(sum(t.square().sum() for t in again), (x, y), allow_unused=True)
+            out += [torch.zeros_like(x) if t is None else t for t in second]
+    return out
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_values_and_gradients_are_those_of_float64(name):
+    f = FUNCTIONS[name]
+    orders = 2 if "bag" in name else 3
+    expected = trained(f, X.double(), Y.double(), orders)
+    with activate("exact-18"):
+        found = trained(f, X, Y, orders)
+        strided = trained(f, X.t().contiguous().t(), Y.repeat_interleave(2, 1)[:, ::2], orders)
+        half = f(X.bfloat16(), Y.bfloat16())
+    assert len(found) == len(expected)
+    for a, b, c in zip(found, expected, strided, strict=True):
+        assert torch.allclose(a.double(), b, rtol=1e-3, atol=2e-4 * b.abs().max().item(), equal_nan=True)
+        assert torch.equal(a, c) or a.isnan().any()
+    assert half.dtype == torch.bfloat16
+    assert torch.allclose(
+        half.double(), expected[0], rtol=0.1, atol=0.1 * expected[0].nan_to_num().abs().max().item(), equal_nan=True
+    )
+
+
+def test_running_extremes_name_the_last_of_equal_elements_as_torch_does():
+    x = torch.tensor([1.0, 3.0, 3.0, torch.nan, 2.0, torch.nan, 5.0])
+    with activate("exact-14"):
+        for name in ("cummax", "cummin"):
+            for t in (x, x[:3], x[:1], torch.tensor(2.0), -x):
+                found = getattr(t, name)(0)
+                stock = getattr(torch, name)
+                with torch._C._DisableTorchDispatch():
+                    expected = stock(t, 0)
+                assert torch.equal(found.indices, expected.indices)
+                assert torch.allclose(found.values, expected.values, equal_nan=True)
+
+
+def test_bags_of_maxima_are_refused():
+    with pytest.raises(UsageError, match="sum or mean"), activate("exact-14"):
+        F.embedding_bag(I.view(2, 3), X, mode="max")
+    with pytest.raises(RuntimeError, match="outside"), activate("exact-14"):
+        F.embedding_bag(I.view(2, 3), X[:3])
+
+
+def test_rows_of_a_table_are_held_within_a_norm():
+    table = X.clone()
+    with activate("exact-14"):
+        found = F.embedding(I, table, max_norm=1.0)
+    assert torch.equal(table[[3, 4]], X[[3, 4]])
+    assert (table.norm(dim=1)[[0, 1, 2, 5]] <= 1.0 + 1e-6).all()
+    assert torch.equal(found, table[I])
+
+
+def test_loss_scaling_skips_what_overflows_and_grows():
+    layer = nn.Linear(8, 3)
+    with activate("exact-14"):
+        optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+        scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10, growth_interval=2)
+        scales, weights = [], [layer.weight.detach().clone()]
+        for factor in (1.0, 1.0, 1e30, 1.0):
+            optimizer.zero_grad()
+            with torch.autocast("cpu", torch.float16):
+                loss = layer(X).float().square().mean() * factor
+            scaler.scale(loss * factor).backward()
+            scaler.unscale_(optimizer)
+            scaler.step(optimizer)
+            scaler.update()
+            scales.append(scaler.get_scale())
+            weights.append(layer.weight.detach().clone())
+    assert scales == [2.0**10, 2.0**11, 2.0**10, 2.0**10]
+    assert [torch.equal(a, b) for a, b in itertools.pairwise(weights)] == [False, False, True, False]
