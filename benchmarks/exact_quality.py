@@ -17,7 +17,6 @@ from _report import heading, table
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from protocol.schedule import Schedule
 from witness.arithmetic.mode import activate
-from witness.data import open_corpus
 from witness.execute import build, run_step
 from witness.programs.gpt import GPT, GPTConfig
 
@@ -33,7 +32,7 @@ def losses(arithmetic: str, seed: int, steps: int) -> list[float]:
     """Trains from the initial state that exact-18 makes of the seed, so that all arithmetics start alike."""
     program = GPT(GPTConfig(**SHAPE, steps=steps))
     key = seed.to_bytes(32, "big")
-    corpus = open_corpus(None, program.packing())
+    corpus = program.default_data()
     schedule = Schedule(key, corpus.documents.samples, program.batch_size)
     state = build(program, key, arithmetic=ARITHMETICS["exact-18"])
     found = []
