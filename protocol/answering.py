@@ -104,7 +104,12 @@ class CheckedAnswer:
 
 
 def check_answer(
-    data: bytes, head: bytes, *, keys: Sequence[PublicKey] = (), orders: Orders | None = None
+    data: bytes,
+    head: bytes,
+    *,
+    keys: Sequence[PublicKey] = (),
+    evidence: Sequence[bytes] = (),
+    orders: Orders | None = None,
 ) -> CheckedAnswer:
     """Verifies a proof file.
 
@@ -112,6 +117,7 @@ def check_answer(
         data: the file.
         head: a signed head of the run, from where the asker trusts it; the answer must stand under the same one.
         keys: verifiers and auditors whose certificates and audits count; any when empty.
+        evidence: certificates and audits that the reader has besides those in the answer.
         orders: kept from one answer about a run to the next.
 
     Raises:
@@ -128,7 +134,8 @@ def check_answer(
     _in_log(encode(manifest), 0, answer.manifest_proof, trusted)
     steps = _steps(answer, trusted)
     records = _records(answer, trusted, steps)
-    completions = Completions([text.encode() for text in answer.evidence], manifest, trusted, keys)
+    supports = dict.fromkeys([*(text.encode() for text in answer.evidence), *evidence])
+    completions = Completions(supports, manifest, trusted, keys)
     verified = [_verified(reply, manifest) for reply in answer.replies]
     used = iter(usage(manifest, steps, [part for one in verified for part in one.parts], orders))
     complete = {claim.tier: completions.of(claim) for claim in manifest.ledgers}

@@ -14,13 +14,16 @@ from made_run import KEY, SPANS, made_run
 
 from protocol.encoding import encode
 from protocol.errors import WitnessError
+from protocol.keys import SigningKey
 from protocol.ledger_claim import RAW
 from protocol.records import FaultEvent
+from witness.auditing import audit_data
 from witness.cli import group
 from witness.query import Answerer
 from witness.rundir import RunDir
 
 ROOT = Path(__file__).parents[2]
+AUDITOR = SigningKey("auditor.example", bytes(range(3, 35)))
 TEXTS = [b"document %d says that %d is not %d. " % (i, i, i + 1) * 4 for i in range(24)]
 
 
@@ -258,6 +261,38 @@ def test_a_proof_is_held_to_the_question(run: RunDir, tmp_path: Path) -> None:
     assert told("--check", span, "--head", head, "--span", "-", data=TEXTS[4][9:99])["found"] == 1
     assert refusal("--check", span, "--head", head, "--span", "-", data=TEXTS[4][8:99]).code == "answer"
     assert refusal("--check", proof, "--head", head, "--digest", "00" * 32).code == "answer"
+
+
+def test_evidence_counts_where_a_proof_is_checked(run: RunDir, tmp_path: Path) -> None:
+    """Also what came after the proof; and nothing that is named is passed over in silence."""
+    proof, audit, head = tmp_path / "p", tmp_path / "a", newest(run)
+    ask(run.path, "--document", "-", "--out", proof, data=TEXTS[4])
+    audit.write_bytes(audit_data(run, AUDITOR))
+    told_of = ("--check", proof, "--head", head)
+
+    def levels(*more: object) -> set[str]:
+        return {reply["completeness"]["level"] for reply in told(*told_of, *more)["answers"]}
+
+    assert levels() == {"root-consistent"}
+    assert levels("--audit", audit) == levels("--audit", audit, "--key", AUDITOR.public.vkey) == {"fully audited"}
+    assert refusal(*told_of, "--audit", audit, "--key", KEY.public.vkey).exit_status == 1
+    assert refusal(*told_of, "--audit", tmp_path / "gone").code == "file-unreadable"
+    assert refusal(*told_of, "--cert", tmp_path / "gone").code == "file-unreadable"
+    other = made_run(tmp_path / "other", TEXTS[:3])
+    audit.write_bytes(audit_data(other, AUDITOR))
+    assert refusal(*told_of, "--audit", audit).code == "completeness"
+    for unused in (("--key", AUDITOR.public.vkey), ("--out", tmp_path / "x"), ("--tier", RAW), (run.path,)):
+        assert refusal(*told_of, *unused).code == "usage"
+    assert refusal(run.path, "--digest", "00" * 32, "--key", AUDITOR.public.vkey).code == "usage"
+
+
+def test_the_head_of_another_run_is_the_wrong_head_and_accuses_nobody(run: RunDir, tmp_path: Path) -> None:
+    proof, other = tmp_path / "p", made_run(tmp_path / "other", TEXTS[:3])
+    ask(run.path, "--document", "-", "--out", proof, data=TEXTS[4])
+    for arguments in (("--check", proof), (run.path, "--digest", "00" * 32)):
+        found = refusal(*arguments, "--head", newest(other))
+        assert found.exit_status == 1 and "not a head of the run" in str(found)
+        assert found.evidence["run"] == run.manifest().run_id.hex() and "diverged" not in found.next_action
 
 
 @pytest.mark.parametrize("arguments", [(), ("--digest", "00" * 32), ("run",), ("run", "--digest", "0", "--span", "x")])

@@ -6,7 +6,7 @@ import gc
 import hashlib
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     "evidence",
     type=click.Path(path_type=Path),
     multiple=True,
-    help="A certificate over the same head, as evidence of completeness; may be repeated.",
+    help="A certificate over the same head, as evidence of completeness, also with --check; may be repeated.",
 )
 @click.option(
     "--audit", "audits", type=click.Path(path_type=Path), multiple=True, help="A signed data audit; may be repeated."
@@ -72,7 +72,7 @@ def command(ctx: click.Context, /, target: str | None, keys: tuple[str, ...], as
     accepted = [parse_vkey(text) for text in keys]
     asked = [name for name in ("document", "digest", "span", "many") if options[name] is not None]
     if options["check"] is not None:
-        checked = _check(options, accepted, asked)
+        checked = _check({**options, "target": target}, accepted, asked)
         names = [options["document"] or options["span"] or reply.digest.hex() for reply in checked.replies]
     else:
         if target is None or len(asked) != 1:
@@ -100,7 +100,14 @@ def _check(options: dict[str, Any], accepted: list[PublicKey], asked: list[str])
 
     if options["head"] is None or len(asked) > 1 or asked == ["many"]:
         raise UsageError("usage", "--check needs --head, and the question at most once: --document, --digest or --span")
-    checked = check_answer(_read(options["check"], MAX_ANSWER), _read(options["head"], 1 << 20), keys=accepted)
+    for name in ("target", "tier", "out", "data"):
+        if options[name] is not None:
+            what = "a run" if name == "target" else f"--{name}"
+            raise UsageError("usage", f"--check reads a proof and a head only: {what} has no part in it")
+    proof, evidence = _read(options["check"], MAX_ANSWER), _evidence(options)
+    head = _read(options["head"], 1 << 20)
+    checked = _held(lambda: check_answer(proof, head, keys=accepted, evidence=evidence), proof, head)
+    _require_use(accepted, checked)
     document = None if options["document"] is None else _input(options["document"])
     span = None if options["span"] is None else _input(options["span"])
     for reply, carried in zip(checked.replies, checked.answer.replies, strict=True):
@@ -119,21 +126,21 @@ def _ask(
     stack: ExitStack, progress: Progress, target: str, options: dict[str, Any], accepted: list[PublicKey]
 ) -> tuple[CheckedAnswer, list[str]]:
     from protocol.answering import check_answer
-    from protocol.certificate import MAX_CERTIFICATE
-    from protocol.data_audit import MAX_AUDIT
     from protocol.usage import Orders
     from witness.query import ORDERS_ROOM
     from witness.sets import ask_set
 
     def check(answer: Answer) -> CheckedAnswer:
-        head = _read(options["head"], 1 << 20) if options["head"] else keeper.head
-        return check_answer(answer.to_bytes(), head, keys=accepted, orders=orders)
+        head, data = keeper.head if named is None else named, answer.to_bytes()
+        checked = _held(lambda: check_answer(data, head, keys=accepted, orders=orders), data, named)
+        _require_use(accepted, checked)
+        return checked
 
     orders = Orders(ORDERS_ROOM)
+    evidence = _evidence(options)
+    named = _read(options["head"], 1 << 20) if options["head"] else None
     progress.stage("opening the ledgers")
     keeper = _keeper(stack, target, options, orders)
-    evidence = [_read(path, MAX_CERTIFICATE) for path in options["evidence"]]
-    evidence += [_read(path, MAX_AUDIT) for path in options["audits"]]
     if options["span"] is not None:
         from witness.questions import span_tier
 
@@ -145,6 +152,51 @@ def _ask(
         answer = keeper.digests([(question.tier, question.digest) for question in questions], evidence)
         return _kept(options, check(answer), [question.name for question in questions])
     return _ask_set(progress, options, ask_set(keeper, questions, check, evidence, _at_once(options, questions)))
+
+
+def _evidence(options: dict[str, Any]) -> list[bytes]:
+    from protocol.certificate import MAX_CERTIFICATE
+    from protocol.data_audit import MAX_AUDIT
+
+    evidence = [_read(path, MAX_CERTIFICATE) for path in options["evidence"]]
+    return evidence + [_read(path, MAX_AUDIT) for path in options["audits"]]
+
+
+def _held(check: Callable[[], CheckedAnswer], proof: bytes, head: bytes | None) -> CheckedAnswer:
+    """A check whose failure says, where that is it, that the head named is another run's: it accuses nobody."""
+    from protocol.answer import parse_answer
+    from protocol.errors import VerificationError
+    from protocol.keys import parse_vkey
+    from protocol.notes import open_head
+
+    try:
+        return check()
+    except VerificationError:
+        if head is None:
+            raise
+        manifest = parse_answer(proof).manifest
+        try:
+            open_head(head, [parse_vkey(manifest.key)], manifest.origin)
+        except VerificationError as error:
+            raise VerificationError(
+                error.code,
+                f"--head is not a head of the run that the proof is about: {error}",
+                evidence={"run": manifest.run_id.hex(), "trainer": manifest.key},
+                next_action="name a signed head of that run; if this head is the right one, the proof is about "
+                "another run: believe nothing in it",
+            ) from error
+        raise
+
+
+def _require_use(accepted: list[PublicKey], checked: CheckedAnswer) -> None:
+    """Refuses --key where there is nothing that it could choose among."""
+    complete = [reply.completeness for reply in checked.replies]
+    if accepted and not any(one.audits or one.spot for one in complete):
+        raise UsageError(
+            "usage",
+            "--key says whose certificates and audits count, and none came with the answer that bears on it",
+            next_action="name one with --cert or --audit, or leave --key out",
+        )
 
 
 def _ask_set(progress: Progress, options: dict[str, Any], parts: Iterator[Part]) -> tuple[CheckedAnswer, list[str]]:
