@@ -14,7 +14,7 @@ import _report
 import numpy as np
 import torch
 
-from witness.arithmetic import activations, elementary_operators, functions, powers, trigonometry
+from witness.arithmetic.elementary import activations, elementary_operators, functions, powers, trigonometry
 from witness.arithmetic.kernels import activations as activation_kernels
 from witness.arithmetic.kernels import functions as kernels
 

@@ -11,10 +11,11 @@ from collections.abc import Callable
 import _report
 import torch
 
-from witness.arithmetic import compiled, trials
-from witness.arithmetic.digits import DIGITS, STACKED, count
-from witness.arithmetic.engines import FLOAT64, SMALL, Engine
-from witness.arithmetic.products import multiply, prepare
+from witness.arithmetic import compiled
+from witness.arithmetic.matrix import trials
+from witness.arithmetic.matrix.digits import DIGITS, STACKED, count
+from witness.arithmetic.matrix.engines import FLOAT64, SMALL, Engine
+from witness.arithmetic.matrix.products import multiply, prepare
 
 CPU = torch.device("cpu")
 

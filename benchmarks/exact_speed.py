@@ -20,8 +20,9 @@ from _report import heading, middle, table
 from torch.utils._python_dispatch import TorchDispatchMode
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from witness.arithmetic import mode, products, trials
-from witness.arithmetic.trials import DIGITS
+from witness.arithmetic import mode
+from witness.arithmetic.matrix import products, trials
+from witness.arithmetic.matrix.trials import DIGITS
 from witness.arithmetic.mode import activate
 from witness.program import State
 from witness.programs.gpt import GPT, GPTConfig

@@ -11,7 +11,7 @@ from fractions import Fraction
 import mpmath
 import numpy as np
 
-from witness.arithmetic import activations, cores, functions, trigonometry
+from witness.arithmetic.elementary import activations, cores, functions, trigonometry
 
 F = np.float32
 LOG2E, LN2 = 1.4426950408889634, 0.6931471805599453

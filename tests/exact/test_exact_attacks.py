@@ -12,8 +12,9 @@ import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
 from protocol.errors import UsageError
-from witness.arithmetic import mode, registry, scattering
+from witness.arithmetic import mode, registry
 from witness.arithmetic.mode import activate
+from witness.arithmetic.summation import scattering
 
 DEVICE_ORDERS = ("own kernels", "by sorting")
 

@@ -12,8 +12,8 @@ from exact.two_forms import bits, both, distance, gradients, same, tensors_only
 from torch import nn
 from torch.nn.attention.bias import causal_lower_right
 
-from witness.arithmetic import attention as definitions
-from witness.arithmetic import dropout
+from witness.arithmetic.generator import dropout
+from witness.arithmetic.layers import attention as definitions
 from witness.arithmetic.mode import activate
 
 attend = F.scaled_dot_product_attention

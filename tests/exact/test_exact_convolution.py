@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from protocol.errors import UsageError
-from witness.arithmetic import compiled, convolution, registry
+from witness.arithmetic import compiled, registry
+from witness.arithmetic.layers import convolution
 from witness.arithmetic.mode import activate
 
 aten = torch.ops.aten

@@ -12,7 +12,8 @@ from exact import reference_functions as reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from witness.arithmetic import activations, compiled, doubles, elementary_operators, functions, powers, trigonometry
+from witness.arithmetic import compiled
+from witness.arithmetic.elementary import activations, doubles, elementary_operators, functions, powers, trigonometry
 from witness.arithmetic.kernels import activations as activation_kernels
 from witness.arithmetic.kernels import functions as kernels
 from witness.arithmetic.mode import activate

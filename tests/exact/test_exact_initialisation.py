@@ -15,7 +15,8 @@ from random_reference import inverse_normal, keys, single, word, word64
 from torch.nn import init
 
 from protocol.errors import UsageError
-from witness.arithmetic import compiled, mode, truncation
+from witness.arithmetic import compiled, mode
+from witness.arithmetic.generator import truncation
 
 
 @pytest.fixture(autouse=True)

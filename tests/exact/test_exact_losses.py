@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from witness.arithmetic import losses
+from witness.arithmetic.layers import losses
 from witness.arithmetic.mode import activate
 
 REDUCTIONS = ("none", "mean", "sum")

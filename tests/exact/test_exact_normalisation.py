@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from witness.arithmetic.batch_normalisation import native_batch_norm
-from witness.arithmetic.mode import activate
-from witness.arithmetic.normalisation import (
+from witness.arithmetic.layers.batch_normalisation import native_batch_norm
+from witness.arithmetic.layers.normalisation import (
     fused_rms_norm,
     fused_rms_norm_backward,
     native_layer_norm,
     native_layer_norm_backward,
 )
+from witness.arithmetic.mode import activate
 
 FLOATS = st.floats(width=32, min_value=-1e6, max_value=1e6) | st.sampled_from([0.0, -0.0, 1e-40, 3e38, -3e38, 1.0])
 SHAPES = [((5, 7), 1), ((2, 3, 4, 5), 2), ((3, 4, 768), 1), ((33, 130), 1), ((1, 1), 1), ((0, 4), 1), ((65, 1000), 1)]

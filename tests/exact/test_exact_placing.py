@@ -9,8 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from witness.arithmetic import placing
 from witness.arithmetic.mode import activate
+from witness.arithmetic.summation import placing
 
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
 

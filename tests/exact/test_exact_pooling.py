@@ -10,7 +10,8 @@ import torch.nn.functional as F  # noqa: N812 - torch's own abbreviation
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from witness.arithmetic import compiled, folding, pooling
+from witness.arithmetic import compiled
+from witness.arithmetic.layers import folding, pooling
 from witness.arithmetic.mode import activate
 
 PLANES = {1: (2, 3, 11), 2: (2, 3, 9, 7), 3: (2, 2, 6, 5, 7)}

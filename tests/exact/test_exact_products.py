@@ -13,12 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol.errors import IncompleteError, UsageError
-from witness.arithmetic import compiled, trials
-from witness.arithmetic.digits import DIGITS, STACKED, Digits
-from witness.arithmetic.engines import FLOAT64, SMALL, Engine, Float64
-from witness.arithmetic.operands import Form
-from witness.arithmetic.products import multiply, prepare
-from witness.arithmetic.scaling import canonical_nan, power_of_two
+from witness.arithmetic import compiled
+from witness.arithmetic.matrix import trials
+from witness.arithmetic.matrix.digits import DIGITS, STACKED, Digits
+from witness.arithmetic.matrix.engines import FLOAT64, SMALL, Engine, Float64
+from witness.arithmetic.matrix.operands import Form
+from witness.arithmetic.matrix.products import multiply, prepare
+from witness.arithmetic.matrix.scaling import canonical_nan, power_of_two
 
 CPU = torch.device("cpu")
 PADDED = Digits(padded=True)
@@ -401,8 +402,8 @@ CHILD = """
 import hashlib, json, os
 import torch
 torch.set_num_threads(1)
-from witness.arithmetic import products, trials
-from witness.arithmetic.digits import DIGITS
+from witness.arithmetic.matrix import products, trials
+from witness.arithmetic.matrix.digits import DIGITS
 
 def work():
     generator = torch.Generator().manual_seed(0)

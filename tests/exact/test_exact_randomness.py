@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from random_reference import inverse_normal, keys, log, philox_block, signed, single, word, word64
 
 from protocol.errors import UsageError
-from witness.arithmetic import compiled, mode, philox, quantile, randomness, sampling
+from witness.arithmetic import compiled, mode
+from witness.arithmetic.generator import philox, quantile, randomness, sampling
 from witness.arithmetic.kernels import philox as kernels
 
 CPU = torch.device("cpu")

@@ -11,7 +11,7 @@ from exact.two_forms import bits, both, distance, gradients, same, tensors_only
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from witness.arithmetic import softmax as definitions
+from witness.arithmetic.layers import softmax as definitions
 from witness.arithmetic.mode import activate
 
 INF, NAN = math.inf, math.nan

@@ -6,8 +6,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from witness.arithmetic import compiled, sums
+from witness.arithmetic import compiled
 from witness.arithmetic.mode import activate
+from witness.arithmetic.summation import sums
 
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False) | st.sampled_from([0.0, -0.0, 1e-45, -3e38, 1.5])
 

@@ -358,7 +358,9 @@ def test_modules_of_the_protocol_cite_their_text() -> None:
 def test_what_is_written_of_exact_arithmetic_is_what_is_computed() -> None:
     """The text's own formulas in plain Python, against the package's arithmetic."""
     torch = pytest.importorskip("torch")
-    from witness.arithmetic import philox, placing, products, sampling, sums
+    from witness.arithmetic.generator import philox, sampling
+    from witness.arithmetic.matrix import products
+    from witness.arithmetic.summation import placing, sums
 
     generator = torch.Generator().manual_seed(5)
     left, right = (torch.randn(shape, generator=generator) * 10 for shape in ((3, 17), (17, 4)))
@@ -385,7 +387,7 @@ def test_what_is_written_of_exact_arithmetic_is_what_is_computed() -> None:
 
 def test_patterns_of_nan_are_the_codes() -> None:
     pytest.importorskip("torch")
-    from witness.arithmetic import scaling
+    from witness.arithmetic.matrix import scaling
 
     listed = re.findall(r"`([0-9a-f]{4,16})` in (\w+)", _sections("exact-arithmetic.md")[2])
     quiet = {str(dtype).removeprefix("torch."): pattern for dtype, (_, pattern) in scaling._QUIET.items()}

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own abbreviation
 
 from protocol.errors import IncompleteError
-from witness.arithmetic.scaling import canonical_nan
+from witness.arithmetic.matrix.scaling import canonical_nan
 
 Tensors: TypeAlias = list[torch.Tensor]
 COUNT = 210

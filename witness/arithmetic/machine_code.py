@@ -45,8 +45,8 @@ def _sources(here: Path) -> set[Path]:
         path = waiting.pop()
         found.add(path)
         for package, names in _IMPORT.findall(path.read_text()):
-            for name in (package[1:], *(word.strip() for word in names.split(","))):
-                module = here.joinpath(*name.split(".")).with_suffix(".py")
+            for name in ("", *(word.strip() for word in names.split(","))):
+                module = here.joinpath(*package.split("."), name).with_suffix(".py")
                 if module.is_file() and module not in found:
                     waiting.add(module)
     return found

@@ -16,8 +16,9 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from protocol.errors import UsageError
-from witness.arithmetic import definitions, guards, recomputation, registry, table, threads, truncation, variants
-from witness.arithmetic.scaling import canonical_nan
+from witness.arithmetic import definitions, guards, recomputation, registry, table, threads, variants
+from witness.arithmetic.generator import truncation
+from witness.arithmetic.matrix.scaling import canonical_nan
 
 __all__ = ["ExactFunctions", "ExactOperators", "activate", "kind_of", "prove"]
 

@@ -1,7 +1,7 @@
-"""Compiled loops over the definitions of `witness.arithmetic.activations`."""
+"""Compiled loops over the definitions of `witness.arithmetic.elementary.activations`."""
 
-from witness.arithmetic import activations
 from witness.arithmetic.compiled import kernel
+from witness.arithmetic.elementary import activations
 from witness.arithmetic.kernels.elements import scalar
 from witness.arithmetic.kernels.functions import UNARY
 

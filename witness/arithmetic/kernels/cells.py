@@ -1,4 +1,4 @@
-"""Compiled loops over the definitions of `witness.arithmetic.cells`: one step of all rows.
+"""Compiled loops over the definitions of `witness.arithmetic.layers.cells`: one step of all rows.
 
 Arrays are flat. Of each row `i` and `s` hold the gates one after the other, `n` numbers each, `kept` what the way back
 needs, `carried` the state that a step reads besides its products.
@@ -6,10 +6,10 @@ needs, `carried` the state that a step reads besides its products.
 
 import numpy as np
 
-from witness.arithmetic import cells
 from witness.arithmetic.compiled import kernel
 from witness.arithmetic.kernels.elements import scalar
 from witness.arithmetic.kernels.functions import tanh
+from witness.arithmetic.layers import cells
 
 tanh_step = scalar(cells.tanh_step)
 tanh_step_backward = scalar(cells.tanh_step_backward)

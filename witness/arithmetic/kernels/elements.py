@@ -1,4 +1,4 @@
-"""The vocabulary of `witness.arithmetic.elements` read as numbers, and the binding of definitions to it."""
+"""The vocabulary of `witness.arithmetic.elementary.elements` read as numbers, and the binding of definitions to it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from witness.arithmetic import compiled, elements
+from witness.arithmetic import compiled
+from witness.arithmetic.elementary import elements
 
 try:
     import numba
@@ -34,7 +35,7 @@ def scalar(definition: Callable[..., Any]) -> Any:
     """The same text with every name, all the way down, bound to its scalar reading; compiled when a kernel uses it.
 
     Args:
-        definition: a function written in the vocabulary of `witness.arithmetic.elements`.
+        definition: a function written in the vocabulary of `witness.arithmetic.elementary.elements`.
     """
     if definition not in _scalars:
         code, names = definition.__code__, definition.__globals__

@@ -1,4 +1,4 @@
-"""Compiled loops over the definitions of `witness.arithmetic.functions`, and those definitions as scalar functions.
+"""Compiled loops over the definitions of `elementary.functions`, and those definitions as scalar functions.
 
 The scalar functions (`exp`, `decay`, `sigmoid`, ...) are for the kernels of other modules, which put them into their
 own loops: float32 in, float32 out, no branches.
@@ -6,8 +6,8 @@ own loops: float32 in, float32 out, no branches.
 
 import numpy as np
 
-from witness.arithmetic import functions, powers, trigonometry
 from witness.arithmetic.compiled import kernel
+from witness.arithmetic.elementary import functions, powers, trigonometry
 from witness.arithmetic.kernels.elements import scalar
 
 exp = scalar(functions.exp)

@@ -1,4 +1,4 @@
-"""The compiled form of `witness.arithmetic.pooling.returned`."""
+"""The compiled form of `witness.arithmetic.layers.pooling.returned`."""
 
 from witness.arithmetic.compiled import kernel
 

@@ -1,4 +1,4 @@
-"""Compiled normal quantile and logarithm: the operations of `witness.arithmetic.quantile`, a cache line at a time."""
+"""Compiled normal quantile and logarithm: the operations of `generator.quantile`, a cache line at a time."""
 
 import numpy as np
 

@@ -54,7 +54,7 @@ def small(  # type: ignore[no-untyped-def]
 ):
     """Matrices `start .. stop` of a batch; sets `special[0]` if one of them holds an infinity or NaN.
 
-    The order of the sums is whatever makes vector code: they are exact (see `witness.arithmetic.engines.Float64`).
+    The order of the sums is whatever makes vector code: they are exact (see `matrix.engines.Float64`).
     """
     left, right = np.empty((rows, length)), np.empty((columns, length))
     down = np.empty((length, columns))

@@ -1,0 +1,1 @@
+"""Random numbers as a function of key and position; dropout and initialisation."""

@@ -1,0 +1,1 @@
+"""Matrix products: summed exactly, by whichever engine is fastest here."""

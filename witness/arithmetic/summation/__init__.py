@@ -1,0 +1,1 @@
+"""Sums by halving, and accumulation where the data chooses the place."""
