@@ -91,7 +91,9 @@ CODES: Mapping[str, Code] = MappingProxyType(
         ),
         "run-exists": _usage("the run's folder is taken", "name another folder, or continue the run with --resume"),
         "run-locked": _usage("the run is being written", "wait for that process, or stop it"),
-        "run-missing": _usage("no such run", "name the folder that `witness train --out` wrote"),
+        "run-missing": _usage(
+            "no such run", "name the folder of a run, as in `witness train --out FOLDER`"
+        ),
         # gradient-free checks
         "checkpoint-event": _wrong("a kept state is missing or is not the committed one"),
         "equivocation": _wrong(
@@ -192,7 +194,18 @@ CODES: Mapping[str, Code] = MappingProxyType(
             "name a signed head of the run, or leave it out",
         ),
         "key-name": _usage("the name cannot name a key", "use a word without spaces and without '+'"),
-        "other-run": _wrong("the certificate is about another run", "name the run that the certificate is about"),
+        "file-kind": _usage(
+            "a file that was named is not of the kind that the command takes", "name the kind of file that is due"
+        ),
+        "not-a-key": _usage(
+            "what was named is not a key",
+            "name a file that `witness keygen` wrote; where a public key is due, give the text that it printed",
+        ),
+        "other-key": _usage(
+            "the key that was named is not the run's own",
+            "name the key that the run was recorded with; without --key it is the one in the run's folder",
+        ),
+        "other-run": _usage("the certificate is about another run", "name the run that the certificate is about"),
         "released-weights": _wrong(
             "a weights file is not the one the run released", "ask the trainer for the released file"
         ),
@@ -255,7 +268,8 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "not-run": _unknown("not run, because something before it failed", "see the first failure"),
         "program-not-trusted": _unknown(
             "the program is not a reference program and consent to run it is missing",
-            "read its sources, then consent with --trust-program DIGEST; it runs in the sandbox only",
+            "read its sources (--save-program DIR writes them down), then consent with --trust-program DIGEST; it runs in "
+            "the sandbox only",
         ),
         "rebuild-diverged": _wrong("a state rebuilt from a kept one is not the committed one"),
         "replay-batch": _wrong("the step was not given the batch that the program makes of the committed records"),

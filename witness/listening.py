@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from protocol.manifest import Manifest
     from protocol.required import Result
     from protocol.session import Challenge
@@ -46,8 +48,8 @@ class Listener:
     def waiting(self, done: int, total: int) -> None:
         """The prover is rebuilding a state: `done` of `total` steps."""
 
-    def consent(self, manifest: Manifest, digest: str) -> None:
-        """The program that would run, when consent is missing."""
+    def consent(self, manifest: Manifest, digest: str, saved: Path | None) -> None:
+        """The program that would run, when consent is missing; and the folder that its files were written to."""
 
     def planned(self, plan: Plan) -> None:
         """The challenges are known."""

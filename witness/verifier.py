@@ -8,7 +8,7 @@ neither becomes a pass.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,7 +23,7 @@ from protocol.errors import IncompleteError, ProtocolError, UsageError, Verifica
 from protocol.exact_profile import ExactProfile
 from protocol.keys import SigningKey, parse_vkey
 from protocol.ledger_claim import RAW
-from protocol.manifest import Manifest
+from protocol.manifest import Manifest, ProgramClaim
 from protocol.messages import Policy
 from protocol.notes import open_head
 from protocol.places import raw_places
@@ -39,6 +39,7 @@ from witness.listening import Listener, Plan
 from witness.outcomes import NOT_RUN, failed_check, result_of, run_notes
 from witness.replay import ROWS, Replayer
 from witness.spool import LogSpool
+from witness.statefile import disk_error
 
 REPLAY_CHECK, LEDGER_CHECK = "hyperparameters", "ledgers"
 
@@ -55,6 +56,7 @@ class Options:
         known_heads: signed heads of this run seen elsewhere, which the log must contain.
         held: the run directory is in the verifier's hands.
         exclude: a file or folder of documents to ask about: are they in the corpus?
+        save_program: a missing or empty folder to write the program's own files to, so that they can be read first.
     """
 
     trust: str = ""
@@ -64,6 +66,7 @@ class Options:
     known_heads: Sequence[bytes] = ()
     held: bool = False
     exclude: Path | None = None
+    save_program: Path | None = None
 
 
 @dataclass(slots=True)
@@ -213,16 +216,28 @@ class Verification:
                 )
             return None
         files = {f.path: ask(self.session.source_request(f.path), _taker(self.session, f.path)) for f in program.files}
+        if self.options.save_program is not None:
+            self._save(program, files, self.options.save_program)
         if self.options.trust != digest:
-            self.listener.consent(manifest, digest)
+            self.listener.consent(manifest, digest, self.options.save_program)
+            given = f"{self.options.trust[:64]!r} is not its digest: " if self.options.trust else ""
             raise IncompleteError(
                 "program-not-trusted",
-                f"{program.entry} would run in the sandbox; consent with --trust-program {digest}",
+                f"{program.entry} would run in the sandbox; {given}consent with --trust-program {digest}",
                 evidence={"program": program.entry, "digest": digest, "files": [f.path for f in program.files]},
             )
         folder = work / "program"
         folder.mkdir()
         return lay_out(program, files, folder)
+
+    @staticmethod
+    def _save(program: ProgramClaim, files: Mapping[str, bytes], folder: Path) -> None:
+        """Writes what the prover offers to run where the verifier can read it; nothing is executed."""
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            lay_out(program, files, folder)
+        except OSError as error:
+            raise disk_error(folder, error) from None
 
     def _check_hyperparameters(self, manifest: Manifest, replayer: Replayer, comparison: Comparison) -> None:
         audit = self._audit()

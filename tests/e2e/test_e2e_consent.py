@@ -1,12 +1,13 @@
 """A program that comes with a run: read first, run by consent; of many files; and what is missing blames nobody."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from e2e import programs, recording
-from e2e.command import environment, require_calm, witness
+from e2e.command import environment, require_calm, start, witness
 from e2e.lab import Lab
 from e2e.verifying import verify
 
@@ -41,8 +42,30 @@ def test_a_program_is_run_after_consent_only(lab: Lab, tmp_path: Path) -> None:
         assert f"--trust-program {digest}" in ended.err
         assert f"small.py  {source.stat().st_size} bytes" in ended.err
         assert "INCOMPLETE" in ended.out
+        assert (f"{'0' * 64!r} is not its digest" in ended.out) == bool(trust)
+        assert f"The files are in {tmp_path / 'run' / 'program'}" in ended.err
     assert witness(*command, "--trust-program", digest, "--json", status=0).json["verdict"] == "reproduced"
     assert not marker.exists(), "with consent it runs too, but only where it can leave no mark"
+
+
+def test_a_program_behind_http_can_be_read_before_it_is_run(lab: Lab, tmp_path: Path) -> None:
+    source = programs.write(tmp_path / "source")
+    lab.run(recording.run_program, f"{source}:Small", tmp_path / "run")
+    with start("serve", tmp_path / "run", "--port", 0, "--json") as server:
+        server.until(lambda: "url" in server.out)
+        command = ("verify", json.loads(server.out)["url"], "--rounds", 1, "--round-size", 1)
+        assert "--save-program DIR" in witness(*command, status=2).err
+        saved = tmp_path / "saved"
+        ended = witness(*command, "--save-program", saved, status=2)
+        assert f"The files are in {saved}" in ended.err
+        assert {path.name: path.read_bytes() for path in saved.iterdir()} == {"small.py": source.read_bytes()}
+        assert witness(*command, "--save-program", saved, "--json").told() == (64, "usage")  # it is read, not mixed
+
+
+def test_a_missing_set_to_exclude_is_named_at_once(tmp_path: Path) -> None:
+    ended = witness("verify", tmp_path / "no-run", "--exclude", tmp_path / "nope", "--json")
+    assert ended.told() == (64, "file-unreadable")
+    assert str(tmp_path / "nope") in ended.error["message"]
 
 
 def test_a_script_that_trains_is_a_program(tmp_path: Path) -> None:

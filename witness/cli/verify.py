@@ -59,6 +59,12 @@ def _seconds(ctx: click.Context, parameter: click.Parameter, value: str | None) 
     "--trust-program", "trust", default="", metavar="DIGEST", help="Consent to run this program in the sandbox."
 )
 @click.option(
+    "--save-program",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Write the program's files here, a missing or empty folder, to be read before you consent.",
+)
+@click.option(
     "--known-head",
     type=click.Path(path_type=Path),
     multiple=True,
@@ -110,6 +116,9 @@ def command(ctx: click.Context, /, target: str, as_json: bool, out: Path | None,
         raise UsageError("certificate-exists", f"{out} exists; a certificate is never overwritten")
     if out is not None and not out.parent.is_dir():
         raise UsageError("disk", f"there is no folder {out.parent} for the certificate")
+    if options["exclude"] is not None and not options["exclude"].exists():
+        raise UsageError("file-unreadable", f"--exclude: there is no {options['exclude']}")
+    _require_empty(options["save_program"])
     draws = options["rounds"] * options["round_size"] if options["rounds"] else 0
     policy = Policy(
         confidence=options["confidence"],
@@ -120,7 +129,7 @@ def command(ctx: click.Context, /, target: str, as_json: bool, out: Path | None,
         session_seconds=max(1, min(int(options["patience"]), MAX_SESSION_SECONDS)),
     )
     _check(policy)
-    key = keys.read_key(options["key"]) if options["key"] else keys.generate("verifier")
+    key = keys.named_key(options["key"]) if options["key"] else keys.generate("verifier")
     known = [_read(path) for path in options["known_head"]]
     with ExitStack() as stack:
         progress = stack.enter_context(Progress(quiet=as_json))
@@ -139,8 +148,9 @@ def command(ctx: click.Context, /, target: str, as_json: bool, out: Path | None,
                 known_heads=known,
                 held=not remote,
                 exclude=options["exclude"],
+                save_program=options["save_program"],
             ),
-            _listener(progress),
+            _listener(progress, None if remote else Path(target) / "program"),
         )
         certificate = verification.run()
     evidence = open_certificate(certificate)
@@ -163,6 +173,14 @@ def _keep(out: Path, certificate: bytes) -> None:
         write_bytes(elsewhere, certificate)
         error.next_action = f"the certificate lies at {elsewhere}: move it where you want it"
         raise
+
+
+def _require_empty(folder: Path | None) -> None:
+    try:
+        if folder is not None and folder.exists() and any(folder.iterdir()):
+            raise UsageError("usage", f"--save-program: {folder} is not empty", next_action="name another folder")
+    except OSError as error:
+        raise UsageError("usage", f"--save-program: {folder}: {error.strerror}") from None
 
 
 def _check(policy: Any) -> None:
@@ -194,7 +212,8 @@ def _transport(stack: ExitStack, target: str, remote: bool, options: dict[str, A
     return local_transport(archive, secrets.token_bytes(16))
 
 
-def _listener(progress: Progress) -> Any:
+def _listener(progress: Progress, program: Path | None) -> Any:
+    """Shows a person what happens; `program` is where the program lies that a run folder came with."""
     from witness.listening import Listener
 
     class Terminal(Listener):
@@ -212,11 +231,16 @@ def _listener(progress: Progress) -> Any:
         def waiting(self, done: int, total: int) -> None:
             progress.advance(self.done, self.total, f"the prover is rebuilding a state, {done} of {total} steps")
 
-        def consent(self, manifest: Manifest, digest: str) -> None:
+        def consent(self, manifest: Manifest, digest: str, saved: Path | None) -> None:
             progress.line("The run's own program would be executed here, in the sandbox:")
             for file in manifest.program.files:
                 progress.line(f"  {file.path}  {file.length} bytes  sha256 {file.digest}")
             progress.line(f"  entry {manifest.program.entry}")
+            where = saved or program
+            if where is None:
+                progress.line("To read it, verify once more with --save-program DIR, which writes these files there.")
+            else:
+                progress.line(f"The files are in {where}.")
             progress.line(f"Read it, then consent with --trust-program {digest}")
 
         def planned(self, plan: Plan) -> None:
