@@ -91,9 +91,7 @@ CODES: Mapping[str, Code] = MappingProxyType(
         ),
         "run-exists": _usage("the run's folder is taken", "name another folder, or continue the run with --resume"),
         "run-locked": _usage("the run is being written", "wait for that process, or stop it"),
-        "run-missing": _usage(
-            "no such run", "name the folder of a run, as in `witness train --out FOLDER`"
-        ),
+        "run-missing": _usage("no such run", "name the folder of a run, as in `witness train --out FOLDER`"),
         # gradient-free checks
         "checkpoint-event": _wrong("a kept state is missing or is not the committed one"),
         "equivocation": _wrong(

@@ -28,7 +28,7 @@ from typing import Any
 VERSION, TOP, ZERO, unhex = "training-witness/v1", (1 << 53) - 1, bytes(32), bytes.fromhex
 CANNOT_TELL, HARMLESS = {"head-beyond", "ledger-too-long", "incomplete"}, {"", "unknown-file", "leftover"}
 USAGE = {"empty-corpus", "file-unreadable", "impossible-count", "key-collision", "key-kind", "not-a-fraction",
-         "other-head", "run-missing", "schedule", "seed-input", "threshold", "usage"}
+         "other-head", "other-run", "run-missing", "schedule", "seed-input", "threshold", "usage"}
 
 class Failure(Exception):  # its one argument is a code of errors.md
     code = property(lambda self: self.args[0])

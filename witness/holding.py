@@ -6,7 +6,7 @@ from pathlib import Path
 
 from protocol import checks
 from protocol.certificate import Evidence
-from protocol.errors import VerificationError
+from protocol.errors import UsageError, VerificationError
 from protocol.notes import open_head
 from witness.data import open_stored
 from witness.logreader import LogReader
@@ -37,12 +37,13 @@ def hold_to_run(evidence: Evidence, path: Path) -> None:
     """Checks that a certificate is about this run's log, and that it owes no mandatory challenge.
 
     Raises:
-        VerificationError: `other-run`, `head-root`, `certificate`.
+        UsageError: `other-run`: neither run nor certificate is accused.
+        VerificationError: `head-root`, `certificate`.
     """
     predicate = evidence.predicate
     manifest = RunDir.open(path).manifest()
     if manifest.run_id.hex() != predicate.run or manifest.key != predicate.trainer:
-        raise VerificationError(
+        raise UsageError(
             "other-run",
             "the certificate is about another run",
             evidence={"certificate": predicate.run, "folder": manifest.run_id.hex()},

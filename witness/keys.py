@@ -4,7 +4,7 @@ import os
 import secrets
 from pathlib import Path
 
-from protocol.errors import UsageError
+from protocol.errors import ProtocolError, UsageError
 from protocol.keys import SigningKey, parse_signing_key
 from witness.statefile import disk_error
 
@@ -48,3 +48,15 @@ def read_key(path: Path) -> SigningKey:
     except OSError as error:
         raise UsageError("key-missing", f"cannot read the key {path}: {error.strerror}") from None
     return parse_signing_key(text.removesuffix("\n"))
+
+
+def named_key(path: Path) -> SigningKey:
+    """Reads a private key file that a person named as their own: another file there is a slip, and accuses nobody.
+
+    Raises:
+        UsageError: `key-missing`, `not-a-key`.
+    """
+    try:
+        return read_key(path)
+    except ProtocolError as error:
+        raise UsageError("not-a-key", f"{path} holds no private key: {error}") from None

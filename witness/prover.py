@@ -17,7 +17,7 @@ from typing import Self
 
 from protocol.checks import LogAudit
 from protocol.comparison import Comparison, require_attributable
-from protocol.errors import CODES, ProtocolError, VerificationError, WitnessError
+from protocol.errors import CODES, ProtocolError, UsageError, VerificationError, WitnessError
 from protocol.keys import SigningKey
 from protocol.notes import open_head
 from protocol.operations import OperationSpec
@@ -295,8 +295,8 @@ def serving_session(archive: RunArchive, session: bytes, key: SigningKey) -> Pro
     """A prover's end that binds itself with the trainer's key.
 
     Raises:
-        VerificationError: `wrong-key`, when it is not the key of the manifest.
+        UsageError: `other-key`, when it is not the key of the manifest.
     """
     if key.public.vkey != archive.audit.manifest.key:
-        raise VerificationError("wrong-key", "the key is not the one the manifest names")
+        raise UsageError("other-key", f"the key {key.public.vkey} is not the one that signs this run")
     return ProverSession(archive, session, key)

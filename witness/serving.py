@@ -29,7 +29,7 @@ class Serving:
         data: where the corpus lies now, if it moved.
 
     Raises:
-        VerificationError: `wrong-key`.
+        UsageError: `other-key`, `not-a-key`.
         ProtocolError, UsageError: when run or key cannot be read.
         IncompleteError: states would have to be rebuilt, and this machine cannot give their bits.
     """
@@ -41,7 +41,7 @@ class Serving:
         self._answering = threading.Lock()
         self._answerer: Answerer | None = None
         self._archives = [RunArchive(run, data=data)]
-        self.key = keys.read_key(key_file) if key_file else run.read_key()
+        self.key = keys.named_key(key_file) if key_file else run.read_key()
         serving_session(self._archives[0], bytes(16), self.key)  # refuses a wrong key before anybody asks
         self.warnings = self._compared()
         """What whoever serves the run here should know."""

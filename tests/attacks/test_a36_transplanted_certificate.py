@@ -18,7 +18,7 @@ from attacks.table import Row
 from attacks.trainers import KEY
 
 from protocol.certificate import Evidence, Predicate, add, open_certificate, sign_certificate
-from protocol.errors import ProtocolError, VerificationError
+from protocol.errors import ProtocolError, UsageError, VerificationError
 from protocol.keys import SigningKey
 from protocol.proving import ProverSession
 from protocol.randomness import commit_nonce
@@ -74,7 +74,7 @@ def forged(predicate: Predicate, key: SigningKey = FORGER, **changed: Any) -> by
 
 
 def refusal(act: Callable[[], object]) -> str:
-    with pytest.raises((VerificationError, ProtocolError)) as refused:
+    with pytest.raises((VerificationError, ProtocolError, UsageError)) as refused:
         act()
     return refused.value.code
 

@@ -199,7 +199,7 @@ def test_nothing_is_overwritten(walked: Walked) -> None:
 
 
 def test_a_run_is_served_with_its_own_key_only(walked: Walked) -> None:
-    assert witness("serve", walked.run, "--key", walked.folder / "first", "--json").told() == (1, "wrong-key")
+    assert witness("serve", walked.run, "--key", walked.folder / "first", "--json").told() == (64, "other-key")
     assert witness("serve", walked.run, "--json").told() == (64, "key-missing")
 
 

@@ -10,7 +10,7 @@ import click
 
 from protocol.certificate import MAX_CERTIFICATE, Evidence, Sum, add, facts, open_certificate
 from protocol.errors import EXIT_DIVERGED, EXIT_INCOMPLETE, EXIT_REPRODUCED, ProtocolError, UsageError
-from protocol.keys import parse_vkey
+from witness.cli.named import require_kind, vkey
 from witness.cli.verify import describe, failed
 
 
@@ -41,7 +41,7 @@ def command(
 
     Exit status: that of the sum: 0 reproduced, 1 diverged, 2 incomplete.
     """
-    accepted = [parse_vkey(text) for text in keys]
+    accepted = [vkey(text) for text in keys]
     evidence = [open_certificate(_read(path), keys=accepted) for path in certificates]
     total = add(evidence)
     if released is not None and run is None:
@@ -68,7 +68,7 @@ def _read(path: Path) -> bytes:
         raise UsageError("file-unreadable", f"cannot read {path}: {error.strerror}") from None
     if len(data) > MAX_CERTIFICATE:
         raise ProtocolError("too-large", f"{path} is larger than a certificate may be ({MAX_CERTIFICATE} bytes)")
-    return data
+    return require_kind(path, data, "a certificate of `witness verify`", "payload")
 
 
 def _document(

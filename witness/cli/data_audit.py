@@ -35,7 +35,7 @@ def command(
 
     if out is not None and out.exists():
         raise UsageError("certificate-exists", f"{out} exists; an audit is never overwritten")
-    signer = keys.read_key(key) if key else keys.generate("auditor")
+    signer = keys.named_key(key) if key else keys.generate("auditor")
     with Progress(quiet=as_json) as progress:
         stage = ""
 

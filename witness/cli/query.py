@@ -15,6 +15,7 @@ import click
 
 from protocol.errors import EXIT_INCOMPLETE, EXIT_REPRODUCED, UsageError
 from witness.cli.answers import document, groups_of, show
+from witness.cli.named import require_kind
 from witness.cli.progress import Progress
 
 if TYPE_CHECKING:
@@ -67,9 +68,9 @@ def command(ctx: click.Context, /, target: str | None, keys: tuple[str, ...], as
     RUN_OR_URL is a run folder, or the address of a `witness serve`. Exit status: 0 answered (whatever the answer), 1 a
     proof does not hold, 2 incomplete (a passage is neither proven absent nor shown), 64 usage.
     """
-    from protocol.keys import parse_vkey
+    from witness.cli.named import vkey
 
-    accepted = [parse_vkey(text) for text in keys]
+    accepted = [vkey(text) for text in keys]
     asked = [name for name in ("document", "digest", "span", "many") if options[name] is not None]
     if options["check"] is not None:
         checked = _check({**options, "target": target}, accepted, asked)
@@ -105,6 +106,7 @@ def _check(options: dict[str, Any], accepted: list[PublicKey], asked: list[str])
             what = "a run" if name == "target" else f"--{name}"
             raise UsageError("usage", f"--check reads a proof and a head only: {what} has no part in it")
     proof, evidence = _read(options["check"], MAX_ANSWER), _evidence(options)
+    require_kind(options["check"], proof, "a proof that `witness query --out` wrote", "replies")
     head = _read(options["head"], 1 << 20)
     checked = _held(lambda: check_answer(proof, head, keys=accepted, evidence=evidence), proof, head)
     _require_use(accepted, checked)
@@ -158,8 +160,11 @@ def _evidence(options: dict[str, Any]) -> list[bytes]:
     from protocol.certificate import MAX_CERTIFICATE
     from protocol.data_audit import MAX_AUDIT
 
-    evidence = [_read(path, MAX_CERTIFICATE) for path in options["evidence"]]
-    return evidence + [_read(path, MAX_AUDIT) for path in options["audits"]]
+    def named(path: Path, limit: int, kind: str) -> bytes:
+        return require_kind(path, _read(path, limit), kind, "payload")
+
+    evidence = [named(path, MAX_CERTIFICATE, "a certificate of `witness verify`") for path in options["evidence"]]
+    return evidence + [named(path, MAX_AUDIT, "an audit of `witness data audit`") for path in options["audits"]]
 
 
 def _held(check: Callable[[], CheckedAnswer], proof: bytes, head: bytes | None) -> CheckedAnswer:
