@@ -98,6 +98,7 @@ def keys_of(tier: str, chunks: Iterator[bytes], length: int) -> Iterator[bytes]:
         raise UsageError(
             "ledger-tier",
             f"there is no tier {tier[:80]!r}; there are {', '.join(known_tiers())} and t2-winnow-bytes-k<k>-w<w>",
+            next_action=f"name one of {', '.join(known_tiers())}, or a ledger of passages: t2-winnow-bytes-k32-w19",
         )
     if tier != RAW and length > MAX_NORMALISED:
         raise UsageError(

@@ -158,4 +158,8 @@ def write_bytes(path: Path, data: bytes) -> None:
 def disk_error(path: Path, error: OSError) -> UsageError:
     """The error for a disk that refuses: nothing that was written before is lost."""
     code = "disk-full" if error.errno in DISK_FULL else "disk"
-    return UsageError(code, f"cannot write {path}: {error.strerror or error}", evidence={"path": str(path)})
+    action = None
+    if not path.parent.is_dir():  # nothing is wrong with the disk
+        action = f"make the folder {path.parent}, or name a file in one that exists"
+    evidence = {"path": str(path)}
+    return UsageError(code, f"cannot write {path}: {error.strerror or error}", evidence=evidence, next_action=action)

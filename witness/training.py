@@ -36,9 +36,16 @@ def find_program(name: str) -> type[Program]:
     file, colon, qualname = name.rpartition(":")
     path = Path(file)
     if not colon or path.suffix != ".py":
-        raise UsageError("program", f"{name!r} is neither PROGRAM.py:Class nor one of {', '.join(REFERENCE)}")
+        example = (
+            f"{file}.py:{qualname}" if file and qualname else f"{name if name.endswith('.py') else 'char.py'}:Char"
+        )
+        raise UsageError(
+            "program",
+            f"{name!r} is neither PROGRAM.py:Class nor one of {', '.join(REFERENCE)}",
+            next_action=f"name a file and the Program in it, like {example}, or one of {', '.join(REFERENCE)}",
+        )
     if not path.is_file():
-        raise UsageError("program", f"there is no file {path}")
+        raise UsageError("program", f"there is no file {path}", next_action="check the path of the program's file")
     try:
         namespace = source.execute(path.stem, path.resolve().parent)
     except IncompleteError as error:
@@ -46,7 +53,10 @@ def find_program(name: str) -> type[Program]:
     found = namespace.get(qualname)
     if not (isinstance(found, type) and issubclass(found, Program)):
         names = [k for k, v in namespace.items() if isinstance(v, type) and issubclass(v, Program) and v is not Program]
-        raise UsageError("program", f"{path} has no Program {qualname!r}; it has {', '.join(names) or 'none'}")
+        action = f"name the class too, like {path}:{names[0]}" if names else None
+        raise UsageError(
+            "program", f"{path} has no Program {qualname!r}; it has {', '.join(names) or 'none'}", next_action=action
+        )
     return found
 
 
@@ -70,11 +80,16 @@ def make_program(kind: type[Program], settings: Mapping[str, str], steps: int | 
                 raise UsageError(
                     "program",
                     f"{kind.__name__} has no setting {min(values.keys() - known)!r}; it has {', '.join(sorted(known))}",
+                    next_action="name one of these settings with --set",
                 )
             return kind(config(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}))
         return kind(**values)
     except TypeError as error:
-        raise UsageError("program", f"{kind.__name__} cannot be made with {dict(settings)}: {error}") from error
+        raise UsageError(
+            "program",
+            f"{kind.__name__} cannot be made with {dict(settings)}: {error}",
+            next_action="give each setting that it needs, and none besides, as --set NAME=VALUE",
+        ) from error
 
 
 def remake_program(kind: type[Program], manifest: Manifest) -> Program:
@@ -91,19 +106,35 @@ def remake_program(kind: type[Program], manifest: Manifest) -> Program:
     return instantiate(kind, vars(sys.modules[kind.__module__]), manifest.program.arguments)
 
 
-def of_program(error: Exception, kind: type[Program]) -> UsageError | None:
-    """What a person is told whose program raises: what, and where in their own files; None for any other error."""
+def of_program(error: Exception, kind: type[Program], settings: Mapping[str, str], *, begun: bool) -> UsageError | None:
+    """What a person is told whose program raises: what, and where in their own files; None for any other error.
+
+    Args:
+        error: that came out of it.
+        kind: the program.
+        settings: of the command line: with a reference program, the likeliest reason.
+        begun: whether the run's folder holds a run that can be continued.
+    """
     folder = Path(sys.modules[kind.__module__].__file__ or ".").resolve().parent
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if folder in Path(frame.filename).resolve().parents]
     if not own:
         return None
     where = f"{Path(own[-1].filename).name}:{own[-1].lineno}"
+    if kind.__module__.startswith("witness.programs."):
+        given = ", ".join(f"{name}={value}" for name, value in settings.items())
+        action = "check the data: it may not fit the program"
+        if given:
+            action = f"check what was set: {given} may be of another type or size than the program takes"
+    elif begun:
+        action = "mend the program; a changed program is a new run, the same one can be continued with --resume"
+    else:
+        action = "mend the program and start again: nothing was recorded yet"
     return UsageError(
         "program",
         f"{kind.__qualname__} raises {type(error).__name__} at {where}: {error}",
         evidence={"where": where},
-        next_action="mend the program; a changed program is a new run, the same one can be continued with --resume",
+        next_action=action,
     )
 
 

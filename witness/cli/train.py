@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import time
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
-from protocol.errors import EXIT_INCOMPLETE, UsageError, WitnessError
+from protocol.errors import EXIT_INCOMPLETE, ProtocolError, UsageError, WitnessError
 from protocol.profile import NAMES, NATIVE, full_name
 from witness.cli.progress import Progress
 from witness.exact_profile import announce_compilation
@@ -26,6 +29,43 @@ def _settings(ctx: click.Context, parameter: click.Parameter, values: tuple[str,
     if any(not equals for _, equals, _ in pairs):
         raise click.BadParameter("write NAME=VALUE", param=parameter)
     return {name: value for name, _, value in pairs}
+
+
+def _piece(ctx: click.Context, parameter: click.Parameter, value: int | None) -> int | None:
+    from protocol.statetree import MAX_PIECE, MIN_PIECE
+
+    del ctx
+    if value is not None and (not MIN_PIECE <= value <= MAX_PIECE or value & (value - 1)):
+        raise click.BadParameter(f"write a power of two from {MIN_PIECE} to {MAX_PIECE}", param=parameter)
+    return value
+
+
+def _tiers(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    from protocol.winnowing import Winnowing
+
+    del ctx
+    try:
+        for value in values:
+            if value.startswith("t2-"):
+                Winnowing.of_tier(value)
+    except ProtocolError as error:
+        message = f"{error}: write one like t2-winnow-bytes-k32-w19"
+        raise click.BadParameter(message, param=parameter) from None
+    return values
+
+
+def _again(ctx: click.Context) -> str:
+    """The command that continues this run, as it can be pasted."""
+    words = ["witness", "train"]
+    for parameter in ctx.command.params:
+        given = ctx.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
+        if parameter.name in ("resume", "as_json") or not given:
+            continue
+        value = ctx.params[parameter.name or ""]
+        values = [f"{name}={text}" for name, text in value.items()] if isinstance(value, dict) else value
+        for one in values if isinstance(values, list | tuple) else [values]:
+            words += ([] if isinstance(parameter, click.Argument) else [parameter.opts[0]]) + [str(one)]
+    return shlex.join([*words, "--resume"])
 
 
 @click.command("train")
@@ -58,6 +98,7 @@ def _settings(ctx: click.Context, parameter: click.Parameter, values: tuple[str,
     "--ledger",
     "ledgers",
     multiple=True,
+    callback=_tiers,
     metavar="TIER",
     help="A ledger besides the default ones, like t2-winnow-bytes-k32-w19 for passages; may be repeated.",
 )
@@ -77,7 +118,7 @@ def _settings(ctx: click.Context, parameter: click.Parameter, values: tuple[str,
     show_default=True,
     help="Commit the state root every so many steps.",
 )
-@click.option("--piece", type=int, help="Bytes of a state piece: a power of two from 4096 to 1048576.")
+@click.option("--piece", type=int, callback=_piece, help="Bytes of a state piece: a power of two from 4096 to 1048576.")
 @click.option(
     "--set",
     "settings",
@@ -119,15 +160,16 @@ def command(
     except (WitnessError, click.exceptions.Exit):
         raise
     except Exception as error:
-        found = of_program(error, kind)
+        found = of_program(error, kind, settings, begun=(out / "log.sqlite").is_file())
         if found is None:
             raise
         raise found from error
 
 
 def _record(ctx: click.Context, made: Any, out: Path, resume: bool, as_json: bool, options: dict[str, Any]) -> None:
+    from witness.keys import named_key
     from witness.profile import DEFAULT
-    from witness.recorder import record
+    from witness.recorder import RecordingWarning, record
     from witness.training import run_loop
 
     began = time.monotonic()
@@ -137,21 +179,24 @@ def _record(ctx: click.Context, made: Any, out: Path, resume: bool, as_json: boo
         native = full_name(options["profile"] or DEFAULT) == NATIVE
         ready = "" if native or resume else "proving the arithmetic (compiled at its first use on a machine), "
         progress.stage(f"{ready}trying the program on a scratch copy")
-        recorder = record(
-            out,
-            made,
-            options["data"],
-            steps=options["steps"],
-            batch_size=options["batch_size"],
-            seed=options["seed"],
-            key=options["key"],
-            checkpoint_every=options["checkpoint_every"],
-            commit_every=options["commit_every"],
-            pieces=options["piece"],
-            ledgers=["default", *options["ledgers"]],
-            profile=options["profile"],
-            resume=resume,
-        )
+        with warnings.catch_warnings(action="ignore", category=RecordingWarning):  # shown below, in our own way
+            recorder = record(
+                out,
+                made,
+                options["data"],
+                steps=options["steps"],
+                batch_size=options["batch_size"],
+                seed=options["seed"],
+                key=named_key(options["key"]) if options["key"] else None,
+                checkpoint_every=options["checkpoint_every"],
+                commit_every=options["commit_every"],
+                pieces=options["piece"],
+                ledgers=["default", *options["ledgers"]],
+                profile=options["profile"],
+                resume=resume,
+            )
+        for text in recorder.warnings:
+            progress.line(f"warning: {text}")
         total = recorder.manifest.steps
         progress.stage(f"recording {total} steps" + (f", from step {recorder.step_number + 1}" if resume else ""))
         _stop_softly(recorder, progress)
@@ -222,6 +267,7 @@ def _show(ctx: click.Context, recorder: Any, out: Path, seconds: float, as_json:
         "loss": repr(recorder.losses[-1]) if recorder.losses else None,
         "key": manifest.key,
         "seconds": round(seconds, 3),
+        "warnings": recorder.warnings,
     }
     if as_json:
         click.echo(json.dumps(document, sort_keys=True))
@@ -232,8 +278,6 @@ def _show(ctx: click.Context, recorder: Any, out: Path, seconds: float, as_json:
             click.echo(f"loss        {recorder.losses[0]:.4f} -> {recorder.losses[-1]:.4f} in {seconds:.0f} s")
         if recorder.own_key:
             click.echo("key         made for this run, in its folder: it names nobody (use --key and `witness keygen`)")
-        click.echo(
-            f"next        witness verify {out}" if finished else f"next        witness train ... --out {out} --resume"
-        )
+        click.echo(f"next        {shlex.join(['witness', 'verify', str(out)]) if finished else _again(ctx)}")
     if not finished:
         ctx.exit(EXIT_INCOMPLETE)

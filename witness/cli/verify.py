@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from protocol.errors import CODES, UsageError
+from protocol.errors import CODES, ProtocolError, UsageError
 from protocol.messages import MAX_ANSWER_SECONDS, MAX_SESSION_SECONDS
 from witness.cli.progress import Progress
 
@@ -115,7 +115,8 @@ def command(ctx: click.Context, /, target: str, as_json: bool, out: Path | None,
     if out is not None and out.exists():
         raise UsageError("certificate-exists", f"{out} exists; a certificate is never overwritten")
     if out is not None and not out.parent.is_dir():
-        raise UsageError("disk", f"there is no folder {out.parent} for the certificate")
+        action = f"make the folder {out.parent}, or name a file in one that exists"
+        raise UsageError("disk", f"there is no folder {out.parent} for the certificate", next_action=action)
     if options["exclude"] is not None and not options["exclude"].exists():
         raise UsageError("file-unreadable", f"--exclude: there is no {options['exclude']}")
     _require_empty(options["save_program"])
@@ -186,7 +187,11 @@ def _require_empty(folder: Path | None) -> None:
 def _check(policy: Any) -> None:
     from protocol.required import draw_count
 
-    draw_count(policy, 1)
+    try:
+        draw_count(policy, 1)
+    except ProtocolError as error:  # here it is not a stranger's
+        action = "write fractions like 0.01, 1% or 1/100; or ask for a number of draws with --rounds"
+        raise UsageError("usage", str(error), next_action=action) from None
 
 
 def _read(path: Path) -> bytes:

@@ -50,7 +50,7 @@ def resolve(path: str | Path) -> Path:
             "corpus-missing",
             f"cannot open {readable(str(path))[:300]}: {why}",
             evidence={"path": readable(str(path))[:300]},
-            next_action="check the path; to train on a text itself, pass it in a list",
+            next_action="check the path: nothing that can be opened lies there",
         ) from None
 
 
