@@ -269,6 +269,11 @@ CODES: Mapping[str, Code] = MappingProxyType(
             "read its sources (--save-program DIR writes them down), then consent with --trust-program DIGEST; it runs in "
             "the sandbox only",
         ),
+        "compiler": _unknown(
+            "the program is compiled, and its compiler does not work in the sandbox",
+            "ask the trainer for a run without torch.compile: nothing is said against this one, and no machine can "
+            "replay it in the sandbox",
+        ),
         "rebuild-diverged": _wrong("a state rebuilt from a kept one is not the committed one"),
         "replay-batch": _wrong("the step was not given the batch that the program makes of the committed records"),
         "replay-fingerprint": _wrong("the recorded fingerprint is not the replayed one"),

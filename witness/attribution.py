@@ -37,6 +37,11 @@ def place_of(error: BaseException) -> str:
     return f"{type(error).__name__}{at}: {error}"
 
 
+def first_line(text: str) -> str:
+    """What a long error begins with; compilers put whole reports into theirs."""
+    return next((line for line in text.splitlines() if line.strip()), "")
+
+
 def is_of_memory(error: BaseException) -> bool:
     """Whether memory was not to be had: torch says so in an error of its own kind, or in words."""
     kinds = {kind.__name__ for kind in type(error).__mro__}
@@ -52,7 +57,7 @@ def accuses(error: BaseException, program: Path | None) -> bool:
         error: as caught.
         program: folder of the program's files; None for a reference program.
     """
-    if isinstance(error, RecursionError) or is_of_memory(error) or _is_of_a_compiler(error):
+    if isinstance(error, RecursionError) or is_of_memory(error) or is_of_a_compiler(error):
         return False
     files = [str(Path(frame.filename).resolve()) for frame in passed_through(error)]
     inside = [number for number, file in enumerate(files) if _is_programs(file, program)]
@@ -71,6 +76,6 @@ def _pass_ours(frames: Iterable[traceback.FrameSummary]) -> bool:
     return any(str(Path(frame.filename).resolve()).startswith(_OURS) and frame.name not in _PASSING for frame in frames)
 
 
-def _is_of_a_compiler(error: BaseException) -> bool:
-    """A compiler that needs other programs (as the default one needs a C++ compiler) finds none in a sandbox."""
+def is_of_a_compiler(error: BaseException) -> bool:
+    """Whether a compiler raised it: one that needs other programs (a C++ compiler, say) finds none in a sandbox."""
     return type(error).__module__.startswith(("torch._inductor.", "torch._dynamo."))

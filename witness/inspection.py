@@ -79,8 +79,10 @@ finite value, null when there is none), `nan`, `infinite` (how many), `first_nan
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import safetensors
@@ -92,12 +94,15 @@ from protocol.manifest import Manifest
 from protocol.notes import open_head
 from protocol.statetree import JSON, MAX_TABLE, Entry
 from witness.data.stored import INDEX, MAX_INDEX, StoredCorpus
+from witness.declared import differing, sentence
 from witness.logreader import require_file
 from witness.profile_summary import summary
 from witness.readable import call_text, number, readable, split_arguments
 from witness.rundir import RunDir, trainer_key
 from witness.story import Progress, Story, read_story, same
 
+_MAX_SETTING = 1 << 12
+"""Bytes of one setting of a parameter group that is looked at."""
 FSCK = "run `witness fsck` on it: it names everything that is damaged"
 
 
@@ -158,7 +163,7 @@ def inspect(run: RunDir, *, full: bool = False, progress: Progress | None = None
         raise
     except OSError as error:
         raise UsageError("file-unreadable", f"cannot read {error.filename or run.path}: {error.strerror}") from error
-    document["remarks"] = _remarks(document)
+    document["remarks"] = _remarks(document) + _misdeclared(run, story)
     return document
 
 
@@ -313,6 +318,43 @@ def _state(run: RunDir, story: Story) -> dict[str, Any] | None:
         tensors = sum(entry.dtype != JSON for entry in entries)
         return {"step": step, "bytes": size, "tensors": tensors, "scalars": len(entries) - tensors}
     return None
+
+
+def _misdeclared(run: RunDir, story: Story) -> list[str]:
+    """Where the program declares another learning rate, say, than an early kept state's optimisers hold.
+
+    A scheduler may have set the next step's already: the state after a step is held to what is declared for either.
+    """
+    steps = [step for step, _ in story.states if 0 < step < len(story.losses)]
+    for step in steps:
+        groups = _groups(run.checkpoint_path(step))
+        if groups is None:
+            continue
+        this, following = (
+            {name: readable(values[at]) for name, values in story.hyperparameters.items()} for at in (step - 1, step)
+        )
+        names = {name for name, _, _ in differing(following, groups)}
+        return [sentence(step, *found) for found in differing(this, groups) if found[0] in names]
+    return []
+
+
+def _groups(path: Path) -> list[dict[str, Any]] | None:
+    """The parameter groups of a kept state, as plain values; None where it cannot be read."""
+    found: dict[str, dict[str, Any]] = {}
+    try:
+        require_file(path)
+        with safetensors.safe_open(path, "numpy") as file:
+            entries = decode(file.get_tensor("@entries").tobytes(), tuple[Entry, ...], limit=MAX_TABLE)
+            for entry in entries:
+                group, _, name = entry.name.rpartition("/")
+                if "/@groups/" not in entry.name or entry.size > _MAX_SETTING:
+                    continue
+                value = file.get_tensor(entry.name)
+                plain = readable(json.loads(value.tobytes())) if entry.dtype == JSON else value.reshape(-1).tolist()
+                found.setdefault(group, {})[name] = plain[0] if entry.dtype != JSON and len(plain) == 1 else plain
+    except (WitnessError, safetensors.SafetensorError, KeyError, ValueError, TypeError, OSError, RecursionError):
+        return None
+    return list(found.values())
 
 
 def _remarks(document: dict[str, Any]) -> list[str]:

@@ -14,8 +14,9 @@ verification weeks later.
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -28,6 +29,7 @@ from protocol.encoding import encode, encode_trusted
 from protocol.errors import IncompleteError, UsageError, WitnessError
 from protocol.keys import SigningKey
 from protocol.manifest import Manifest, validate
+from protocol.native_profile import NativeProfile
 from protocol.operations import OperationProbe
 from protocol.profile import NATIVE, full_name
 from protocol.records import (
@@ -44,6 +46,7 @@ from protocol.statetree import Entry, Table, first_difference
 from witness import keys, source
 from witness import profile as numeric
 from witness.data import Corpus, open_corpus, open_stored, store
+from witness.declared import differing, sentence
 from witness.execute import Outcome, build, run_step
 from witness.hashing import hash_state
 from witness.history import require_unbroken
@@ -51,12 +54,21 @@ from witness.ledgers import store as store_ledgers
 from witness.logstore import LogStore
 from witness.program import Program, State, instantiate, plain_arguments
 from witness.promise import Promise, Settings
+from witness.readable import readable
 from witness.restore import restore
 from witness.rundir import RunDir, last_checkpoint, read_log
 from witness.state import Census
 from witness.statefile import atomic_write, write_state
 
 NO_ROOT = bytes(32)
+COMPILED = (
+    "The program is compiled (torch.compile): code of the default back end can be made neither in a verifier's sandbox "
+    "nor in the one that rebuilds states, so that verification will be incomplete. Record without torch.compile."
+)
+
+
+class RecordingWarning(UserWarning):
+    """Something that does not keep a run from being recorded, and that its trainer should know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +128,7 @@ def record(
     source.stop_when_loading()
     if resume:
         return Recorder.resume(Path(folder), program, key, profile=profile)
-    return Recorder.begin(
+    recorder = Recorder.begin(
         Path(folder),
         program,
         data,
@@ -130,6 +142,9 @@ def record(
         ledgers=ledgers,
         profile=profile,
     )
+    for text in recorder.warnings:
+        warnings.warn(text, RecordingWarning, stacklevel=2)
+    return recorder
 
 
 def _signer(key: SigningKey | str | Path | None) -> SigningKey | None:
@@ -150,6 +165,8 @@ class Recorder:
         """Steps done."""
         self.losses: list[float] = []
         """Losses of the steps done in this process."""
+        self.warnings: list[str] = []
+        """What the trial step showed that whoever records should know, a sentence each."""
         self.stopping = False
         """Set this (from a signal handler, say) to end after the current step; the run can be resumed."""
         self._previous_root = NO_ROOT
@@ -216,9 +233,13 @@ class Recorder:
         with numeric.operation_recorder(self.manifest.profile) as operations:
             scratch, state = self._scratch()
             self._previous_root = self._table(Census(scratch, state)).root
-            self._execute(scratch, state, 1)
+            with _groups(state) as groups:
+                outcome, _ = self._execute(scratch, state, 1)
+        self._warn(outcome, groups)
         self._first_root = self._table(Census(scratch, state))
         captured = numeric.capture(promise.profile, *_parts(scratch, state))
+        if isinstance(captured, NativeProfile) and captured.switches.get("compile") == "compiled":
+            self.warnings.append(COMPILED)
         probe = operations.probe() if operations is not None else OperationProbe()
         self._use(promise.manifest(self.key.public, captured, probe))
         del scratch, state
@@ -231,6 +252,11 @@ class Recorder:
         self.log.append(encode(self.manifest))
         self.run.sign_head(self.log, self.manifest.origin, self.key)
         self._begin()
+
+    def _warn(self, outcome: Outcome, groups: list[dict[str, Any]]) -> None:
+        """Says where the program declares another learning rate, say, than its optimisers used in the trial step."""
+        declared = {name: readable(form) for name, form in outcome.hyperparameters.items()}
+        self.warnings += [sentence(1, *found) for found in differing(declared, groups)]
 
     def _begin(self) -> None:
         """The initial state, committed and kept."""
@@ -538,10 +564,30 @@ class Recorder:
             self.run.sign_head(self.log, self.manifest.origin, self.key)
 
 
-def _parts(program: Program, state: State) -> tuple[dict[str, torch.optim.Optimizer], dict[str, Any]]:
+def _parts(program: Program | None, state: State) -> tuple[dict[str, torch.optim.Optimizer], dict[str, Any]]:
     """The optimisers of a state, and everything that its steps use, by name."""
     optimizers = {name: c for name, c in state.items() if isinstance(c, torch.optim.Optimizer)}
     return optimizers, {**state, "program": program}
+
+
+@contextmanager
+def _groups(state: State) -> Iterator[list[dict[str, Any]]]:
+    """Collects what the parameter groups say whenever an optimiser steps."""
+    seen: list[dict[str, Any]] = []
+
+    def see(optimizer: torch.optim.Optimizer, *_: object) -> None:
+        seen.extend({k: _number(v) for k, v in group.items() if k != "params"} for group in optimizer.param_groups)
+
+    hooks = [o.register_step_pre_hook(see) for o in _parts(None, state)[0].values()]
+    try:
+        yield seen
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _number(value: Any) -> Any:
+    return value.item() if isinstance(value, torch.Tensor) and value.numel() == 1 else value
 
 
 def _announced(entries: list[AfterManifest], step: int) -> bool:

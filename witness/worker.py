@@ -20,7 +20,7 @@ from protocol.errors import IncompleteError, ProtocolError, WitnessError
 from protocol.manifest import Manifest, parse_manifest
 from protocol.messages import split_entries
 from witness import profile, source
-from witness.attribution import accuses, is_of_memory, place_of
+from witness.attribution import accuses, first_line, is_of_a_compiler, is_of_memory, place_of
 from witness.execute import build, hyperparameter_forms, run_step
 from witness.program import Program, State, instantiate
 from witness.restore import restore
@@ -71,6 +71,8 @@ def _trouble(error: Exception, manifest: Manifest, job: Job) -> Trouble:
             return Trouble(error.code, str(error), error.evidence)
     elif accuses(error, Path(job.program) if job.program else None):
         message, evidence = f"the program raised {place_of(error)}", {}
+    elif is_of_a_compiler(error):
+        return Trouble("compiler", f"torch.compile fails in the sandbox: {first_line(place_of(error))}")
     else:
         return Trouble("replay-stopped", f"the replay failed, and not in the program's own code: {place_of(error)}")
     try:
