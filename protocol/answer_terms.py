@@ -49,15 +49,15 @@ def not_covered(tier: str) -> tuple[str, ...]:
         "other tiers: absent in one says nothing about another",
     )
     if tier == RAW:
-        return ("near-duplicates: one byte more, less or other is another document here (A21)", *common)
+        return ("near-duplicates: one byte more, less or other is another document here", *common)
     if tier.startswith("t1-"):
         return (
-            "near-duplicates beyond what the normaliser evens out: they are other documents (A21)",
+            "near-duplicates beyond what the normaliser evens out: they are other documents",
             *common,
         )
     parameters = Winnowing.of_tier(tier)
     return (
-        f"spans that were altered, and verbatim ones shorter than {parameters.guarantee} {_units(parameters)} (A21)",
+        f"spans that were altered, and verbatim ones shorter than {parameters.guarantee} {_units(parameters)}",
         "a span that was cut by the borders of two documents: each document is indexed by itself",
         *common,
     )

@@ -13,6 +13,7 @@ Specified in spec/answer.md, section 6.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Literal
 
 from protocol.certificate import Evidence, open_certificate
@@ -62,7 +63,7 @@ class Completeness:
     def words(self) -> str:
         """The level as it is to be read."""
         if self.audits:
-            return "; ".join(f"fully audited by {key} at {time}" for key, time in self.audits)
+            return "; ".join(f"fully audited by {key} at {_date(time)}" for key, time in self.audits)
         if self.spot is not None:
             spot = self.spot
             return (
@@ -152,3 +153,11 @@ def _over(evidence: Evidence, manifest: Manifest, head: Checkpoint) -> Evidence:
             evidence={"verifier": evidence.predicate.verifier, "failures": list(evidence.failures)},
         )
     return evidence
+
+
+def _date(time: int) -> str:
+    """A moment in POSIX seconds, for people too; an auditor may have written any number."""
+    try:
+        return f"{datetime.fromtimestamp(time, UTC):%Y-%m-%d %H:%M:%S} UTC ({time})"
+    except (ValueError, OverflowError, OSError):
+        return str(time)

@@ -35,7 +35,7 @@ def test_exact_tiers_say_absent_and_that_this_is_not_covered(run: RunDir) -> Non
     for tier in (claim.tier for claim in run.manifest().ledgers if not claim.tier.startswith("t2-")):
         reply = ask(run, TEXT.encode(), tier)
         assert reply.result == "absent"
-        assert any("near-duplicates" in line and "A21" in line for line in reply_facts(reply)["not_covered"])
+        assert any("near-duplicates" in line for line in reply_facts(reply)["not_covered"])
 
 
 def test_what_was_left_unchanged_is_found_by_the_ledger_of_spans(run: RunDir) -> None:

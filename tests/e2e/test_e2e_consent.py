@@ -41,7 +41,8 @@ def test_a_program_is_run_after_consent_only(lab: Lab, tmp_path: Path) -> None:
         ended = witness(*command, *trust, status=2)
         assert f"--trust-program {digest}" in ended.err
         assert f"small.py  {source.stat().st_size} bytes" in ended.err
-        assert "INCOMPLETE" in ended.out
+        assert "INCOMPLETE" in ended.out and len(ended.out.splitlines()) < 12
+        assert (ended.out + ended.err).count(digest) == 1, "once, where it is to be copied"
         assert (f"{'0' * 64!r} is not its digest" in ended.out) == bool(trust)
         assert f"The files are in {tmp_path / 'run' / 'program'}" in ended.err
     assert witness(*command, "--trust-program", digest, "--json", status=0).json["verdict"] == "reproduced"

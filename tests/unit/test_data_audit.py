@@ -43,7 +43,7 @@ def test_a_true_run_is_complete_and_raises_the_level_of_its_answers(run: RunDir)
     answer = keeper.digests([(RAW, document_digest(RAW, b"other"))], [signed])
     completeness = check_answer(answer.to_bytes(), keeper.head).replies[0].completeness
     assert completeness.level == "fully audited"
-    assert completeness.words() == f"fully audited by {AUDITOR.public.vkey} at 1800000000"
+    assert completeness.words() == f"fully audited by {AUDITOR.public.vkey} at 2027-01-15 08:00:00 UTC (1800000000)"
     with pytest.raises(VerificationError):
         check_answer(answer.to_bytes(), keeper.head, keys=[SigningKey("other", bytes(32)).public])
 

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from witness.report.wording import many
+
 if TYPE_CHECKING:
     from protocol.answering import CheckedAnswer, CheckedReply
 
@@ -51,12 +53,15 @@ def show(checked: CheckedAnswer, names: list[str], options: dict[str, Any]) -> N
     from witness.printable import printable
 
     groups = groups_of(names)
-    click.echo(f"run        {checked.manifest.run_id.hex()[:16]}, {checked.steps} steps under the head")
-    if len(groups) > 1:
-        _table(checked, groups)
+    # A proof that is checked without its question names digests only, and a document has another in each tier.
+    blind = options["check"] is not None and options["document"] is None and options["span"] is None
+    alone = len(groups) == 1 or (blind and len({reply.tier for reply in checked.replies}) == len(names))
+    click.echo(f"run        {checked.manifest.run_id.hex()[:16]}, {many(checked.steps, 'step')} under the head")
+    if alone:
+        for reply, name in zip(checked.replies, names, strict=True):
+            _describe(reply, printable(name))
     else:
-        for reply in checked.replies:
-            _describe(reply, printable(names[0]))
+        _table(checked, groups, "question" if blind else "document")
     tiers = {reply.tier: reply for reply in checked.replies}
     for tier, reply in tiers.items():
         click.echo(f"{tier}: {reply.completeness.words()}")
@@ -74,14 +79,21 @@ def _describe(reply: CheckedReply, name: str) -> None:
     facts = reply_facts(reply)
     click.echo(f"{name}: {reply.result.upper()} in {reply.tier}: {facts['meaning']}")
     if reply.occurrences is not None:
-        click.echo(f"  {reply.occurrences.count} times, in {len(reply.occurrences.documents)} documents")
+        found = many(len(reply.occurrences.documents), "document")
+        click.echo(f"  {many(reply.occurrences.count, 'time')}, in {found}")
     if reply.candidates and not reply.found:
         click.echo(f"  candidates: {', '.join(map(str, reply.candidates[:_SHOWN]))}")
     for found in facts["documents"][:_SHOWN]:
         click.echo(f"  document {found['document']}, {found['bytes']} bytes: {_uses(found)}")
         if "influence_words" in found:
-            value = f" {found['weight']}" if found["weight"] is not None else ""
-            click.echo(f"    {found['influence']}{value}: {found['influence_words']}")
+            click.echo(f"    {_influence(found)}")
+
+
+def _influence(found: dict[str, Any]) -> str:
+    words: str = found["influence_words"]
+    if found["weight"] is None:
+        return words
+    return words.replace("weight:", f"weight {float(found['weight']):.6g}:", 1)
 
 
 def _uses(found: dict[str, Any]) -> str:
@@ -90,10 +102,10 @@ def _uses(found: dict[str, Any]) -> str:
     if not found["times"]:
         return "read by no recorded step"
     steps = ", ".join(map(str, found["steps"][:_SHOWN])) + (", ..." if found["distinct_steps"] > _SHOWN else "")
-    return f"read {found['times']} times ({found['tokens']} tokens), at steps {steps}"
+    return f"read {many(found['times'], 'time')} ({many(found['tokens'], 'token')}), at steps {steps}"
 
 
-def _table(checked: CheckedAnswer, groups: dict[str, list[int]]) -> None:
+def _table(checked: CheckedAnswer, groups: dict[str, list[int]], noun: str) -> None:
     from protocol.answer_terms import found_facts
     from witness.printable import printable
 
@@ -110,5 +122,5 @@ def _table(checked: CheckedAnswer, groups: dict[str, list[int]]) -> None:
             for found in facts[:3]:
                 click.echo(f"    {_uses(found)}")
     click.echo(
-        f"{len(groups)} documents asked, {hits} included, {len(groups) - hits} proven absent in every tier asked"
+        f"{many(len(groups), noun)} asked, {hits:,} included, {len(groups) - hits:,} proven absent in every tier asked"
     )

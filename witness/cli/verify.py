@@ -14,7 +14,9 @@ import click
 
 from protocol.errors import CODES, ProtocolError, UsageError
 from protocol.messages import MAX_ANSWER_SECONDS, MAX_SESSION_SECONDS
+from witness.cli.damage import advising
 from witness.cli.progress import Progress
+from witness.report.wording import many
 
 if TYPE_CHECKING:
     from protocol.certificate import Evidence, Exclusion
@@ -157,7 +159,7 @@ def command(ctx: click.Context, /, target: str, as_json: bool, out: Path | None,
     evidence = open_certificate(certificate)
     if out is not None:
         _keep(out, certificate)
-    _show(evidence, out, made_key=not options["key"], as_json=as_json)
+    _show(evidence, out, made_key=not options["key"], as_json=as_json, trust=options["trust"].lower())
     ctx.exit(
         {"reproduced": EXIT_REPRODUCED, "diverged": EXIT_DIVERGED, "incomplete": EXIT_INCOMPLETE}[evidence.verdict]
     )
@@ -213,7 +215,8 @@ def _transport(stack: ExitStack, target: str, remote: bool, options: dict[str, A
     from witness.prover import RunArchive, local_transport
     from witness.rundir import RunDir
 
-    archive = stack.enter_context(RunArchive(RunDir.open(Path(target)), data=options["data"], block=True))
+    with advising(Path(target)):
+        archive = stack.enter_context(RunArchive(RunDir.open(Path(target)), data=options["data"], block=True))
     return local_transport(archive, secrets.token_bytes(16))
 
 
@@ -252,7 +255,8 @@ def _listener(progress: Progress, program: Path | None) -> Any:
             self.total = plan.mandatory + plan.draws
             data = self.total * plan.state_bytes / 1e6
             progress.line(
-                f"{plan.mandatory} mandatory challenges and {plan.draws} random draws of {plan.steps} steps: "
+                f"{plan.mandatory} mandatory challenges and {plan.draws} random draws of {plan.steps} steps "
+                "(a step that is both is replayed once): "
                 f"about {data:.0f} MB of states, about {_duration(plan.seconds)}"
             )
             if plan.draws < plan.owed:
@@ -277,7 +281,8 @@ def _listener(progress: Progress, program: Path | None) -> Any:
         def round_done(self, draws: int, detection: str) -> None:
             if draws:
                 progress.line(
-                    f"{draws} draws clean: such a run would have been rejected by now with probability {detection}"
+                    f"{many(draws, 'draw')} clean: such a run would have been rejected by now with probability "
+                    f"{detection}"
                 )
 
     return Terminal()
@@ -298,7 +303,23 @@ def _duration(seconds: float) -> str:
     )
 
 
-def _show(evidence: Evidence, out: Path | None, *, made_key: bool, as_json: bool) -> None:
+def _awaits_consent(failed: list[dict[str, Any]]) -> bool:
+    """Whether nothing is amiss but that a person must read a program first."""
+    return {row["code"] for row in failed} - {"not-run"} == {"program-not-trusted"}
+
+
+def _ask_consent(evidence: Evidence, trust: str) -> None:
+    """The short page of a session that ended before anything could be said; the listener showed program and digest."""
+    click.echo()
+    click.secho("INCOMPLETE", bold=True, fg="yellow")
+    click.echo(f"run          {evidence.predicate.run}")
+    if trust:
+        click.echo(f"consent      {_clean(trust)[:64]!r} is not its digest")
+    click.echo("executed     nothing: the program waits for consent")
+    click.echo("next         read it, then give the same command with the --trust-program above")
+
+
+def _show(evidence: Evidence, out: Path | None, *, made_key: bool, as_json: bool, trust: str = "") -> None:
     from protocol.certificate import facts
 
     document = {**facts(evidence), "certificate": str(out) if out else None, "notes": list(evidence.predicate.notes)}
@@ -306,7 +327,10 @@ def _show(evidence: Evidence, out: Path | None, *, made_key: bool, as_json: bool
     if as_json:
         click.echo(json.dumps(document, sort_keys=True))
         return
-    describe(evidence)
+    if _awaits_consent(document["failed"]):
+        _ask_consent(evidence, trust)
+    else:
+        describe(evidence)
     if out is not None:
         click.echo(f"certificate  {out} (check it with `witness check {out}`)")
     if made_key:
@@ -315,8 +339,9 @@ def _show(evidence: Evidence, out: Path | None, *, made_key: bool, as_json: bool
 
 def show_exclusion(found: Exclusion) -> None:
     """What became of a set of documents that was asked about."""
-    word = "none of them is in the corpus" if found.absent == found.asked else f"{found.asked - found.absent} are"
-    click.echo(f"exclusion    {found.asked} documents of {_clean(found.name)}: {word}")
+    hits = found.asked - found.absent
+    word = f"{hits or 'none'} of them {'are' if hits > 1 else 'is'} in the corpus"
+    click.echo(f"exclusion    asked about {many(found.asked, 'document')} of {_clean(found.name)}: {word}")
     for hit in found.included[:20]:
         places = ", ".join(map(str, hit.documents[:5]))
         click.echo(f"             {_clean(hit.name)} is document {places} ({hit.tier})")
@@ -359,7 +384,10 @@ def describe(evidence: Evidence) -> None:
     click.echo(f"final state  {p.final_state_root}")
     click.echo(f"head         {evidence.head.size} entries, root {evidence.head.root.hex()}")
     challenged = len({c.step for c in p.challenges if c.step})
-    click.echo(f"challenged   {challenged} of {p.steps} steps ({p.draws} drawn at random)")
+    click.echo(
+        f"challenged   {challenged} of {many(p.steps, 'step')} ({len(p.mandatory)} mandatory, {p.draws} drawn at "
+        "random; some may be both)"
+    )
     click.echo(f"arithmetic   {_clean(p.profile)[:80]}")
     for row in failed(evidence):
         where = f"step {row['step']}" if row["check"] is None else f"check {row['check']}"
@@ -367,10 +395,11 @@ def describe(evidence: Evidence) -> None:
             continue
         click.echo(f"{row['outcome']:<12} {where}: {row['code']}: {_clean(row['message'])}")
         for name, value in row["evidence"].items():
-            click.echo(f"             {name}: {_clean(str(value))[:200]}")
+            text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+            click.echo(f"             {name}: {_clean(text)[:200]}")
         if row["code"] in CODES:
             click.echo(f"             next: {CODES[row['code']].next_action}")
-    checked = f"{p.data.checked} of {p.data.documents} documents opened whole"
+    checked = f"{p.data.checked} of {many(p.data.documents, 'document')} opened whole"
     click.echo(f"data         {checked}; ledgers: {', '.join(p.data.tiers) or 'none'}")
     if p.data.exclusion is not None:
         show_exclusion(p.data.exclusion)
@@ -379,9 +408,11 @@ def describe(evidence: Evidence) -> None:
     if p.steps and not evidence.failures:
         click.echo()
         click.echo(soundness.say(p.steps, evidence.draws, p.policy.bad_fraction, confidence=p.policy.confidence))
-    click.echo("\nClaimed:")
-    for claim in p.claims:
-        click.echo(f"  + {claim}")
+    click.echo()
+    if p.challenges:  # without one, what the certificate claims of them is empty
+        click.echo("Claimed:")
+        for claim in p.claims:
+            click.echo(f"  + {claim}")
     click.echo("Not claimed:")
     for claim in p.not_claimed:
         click.echo(f"  - {claim}")
