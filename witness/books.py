@@ -18,7 +18,7 @@ from witness.data import Corpus, open_stored
 from witness.data.stored import LEAVES
 from witness.ledgers import Book, open_places
 from witness.rundir import RunDir
-from witness.statefile import read_file
+from witness.statefile import naming, read_file
 
 
 class Books:
@@ -37,9 +37,10 @@ class Books:
     def __init__(self, run: RunDir, manifest: Manifest, data: Path | None = None) -> None:
         self._run, self._data, self.manifest = run, data, manifest
         claim = manifest.corpus
-        leaves = parse_leaves(read_file(run.corpus / LEAVES))
-        self.documents = Documents(leaves, claim.packing, claim.tokenizer)
-        self.documents.check(claim)
+        with naming(run.corpus / LEAVES):
+            leaves = parse_leaves(read_file(run.corpus / LEAVES))
+            self.documents = Documents(leaves, claim.packing, claim.tokenizer)
+            self.documents.check(claim)
         self._lock = threading.RLock()
         self._books: dict[str, Book] = {}
         self._tree: merkle.Tree | None = None

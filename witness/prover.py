@@ -32,7 +32,7 @@ from witness.ledgers import open_places
 from witness.logreader import LogReader
 from witness.replay import Input, Replayer
 from witness.rundir import RunDir, trainer_key
-from witness.statefile import read_state, write_state
+from witness.statefile import naming, read_state, write_state
 
 _LOADED = 2
 
@@ -73,7 +73,8 @@ class RunArchive:
         first = next(self.entries(0, 1), b"")
         self.audit.read(first)
         key, origin = trainer_key(self.audit.manifest), self.audit.manifest.origin
-        head = open_head(self.head, [key], origin)
+        with naming(self.run.heads / f"{self.run.head_sizes()[-1]:012}.note"):
+            head = open_head(self.head, [key], origin)
         self.heads = [self.run.read_head(size) for size in self.run.head_sizes() if size <= head.size]
         for entry in self.entries(1, head.size):
             self.audit.read(entry)

@@ -26,6 +26,7 @@ from witness.books import Books
 from witness.logreader import LogReader
 from witness.rundir import RunDir, trainer_key
 from witness.spans import opened, span_reply
+from witness.statefile import naming
 
 ORDERS_ROOM = 1 << 27
 """Bytes of the orders of epochs that are kept between questions."""
@@ -60,7 +61,8 @@ class Answerer:
         self.head = run.latest_head() if size is None else run.read_head(size)
         self._log_path = run.log_path
         self.manifest = run.manifest()
-        head = open_head(self.head, [trainer_key(self.manifest)], self.manifest.origin)
+        with naming(run.heads / f"{size or run.head_sizes()[-1]:012}.note"):
+            head = open_head(self.head, [trainer_key(self.manifest)], self.manifest.origin)
         hashes, self._skipped = list[bytes](), list[int]()
         """Of each entry that is no step's: how many steps are recorded before it."""
         with LogReader(run.log_path) as log:

@@ -8,7 +8,8 @@ it read and compares with a committed root; the container itself is never hashed
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -17,7 +18,7 @@ import safetensors
 from safetensors.numpy import load, save_file
 
 from protocol.encoding import decode, encode
-from protocol.errors import ProtocolError, UsageError
+from protocol.errors import ProtocolError, UsageError, VerificationError
 from protocol.statetree import MAX_TABLE, Entry, Pieces, validate
 
 _INDEX = "@entries"
@@ -153,6 +154,20 @@ def atomic_write(path: Path, write: Callable[[Path], object]) -> None:
 def write_bytes(path: Path, data: bytes) -> None:
     """Writes a small file atomically."""
     atomic_write(path, lambda temporary: temporary.write_bytes(data))
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Within it, an error about what a file of a run holds says which file it is."""
+    try:
+        yield
+    except (ProtocolError, VerificationError) as error:
+        name = f"{path.parent.name}/{path.name}"
+        if name in str(error):
+            raise
+        raise type(error)(
+            error.code, f"{name}: {error}", evidence=error.evidence, next_action=error.next_action
+        ) from error
 
 
 def disk_error(path: Path, error: OSError) -> UsageError:

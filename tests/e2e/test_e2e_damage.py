@@ -6,12 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from e2e import programs, recording
 from e2e.command import witness
 from e2e.lab import KILLED, Lab
 from e2e.verifying import Outcome, verify
 
 from protocol.errors import WitnessError
+from witness.cli import group
 from witness.fsck import fsck, open_run
 from witness.holding import audit_run
 from witness.rundir import RunDir
@@ -209,3 +211,17 @@ def test_the_commands_say_it_in_one_line(original: Path, tmp_path: Path) -> None
         assert (status, code) in [(1, "bad-signature"), (1, "head-malformed"), (1, "note-malformed")]
     said = witness("fsck", run, "--json", status=1).json
     assert [finding["file"] for finding in said["findings"]] == ["heads/000000000009.note"]
+
+
+@pytest.mark.parametrize("place", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("name", ["corpus/corpus.json", "corpus/leaves", "heads/000000000009.note"])
+def test_whoever_holds_a_damaged_run_is_told_the_file_and_sent_to_fsck(
+    name: str, place: float, original: Path, tmp_path: Path
+) -> None:
+    run = copied(original, tmp_path, "run")
+    flip_at(run / name, int(place * (run / name).stat().st_size))
+    for command in (["verify", run], ["serve", run, "--port", "0"]):
+        error = CliRunner().invoke(group, [str(part) for part in command]).exception
+        assert isinstance(error, WitnessError) and error.exit_status == 1
+        assert name in str(error)
+        assert error.next_action.startswith(f"`witness fsck {run}`")

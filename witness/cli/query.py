@@ -15,6 +15,7 @@ import click
 
 from protocol.errors import EXIT_INCOMPLETE, EXIT_REPRODUCED, UsageError
 from witness.cli.answers import document, groups_of, show
+from witness.cli.damage import advising
 from witness.cli.named import require_kind
 from witness.cli.progress import Progress
 
@@ -233,7 +234,8 @@ def _keeper(stack: ExitStack, target: str, options: dict[str, Any], orders: Orde
     from witness.query import Answerer
     from witness.rundir import RunDir
 
-    return Answerer(RunDir.open(Path(target)), data=options["data"], orders=orders)
+    with advising(Path(target)):
+        return Answerer(RunDir.open(Path(target)), data=options["data"], orders=orders)
 
 
 def _questions(keeper: Keeper, options: dict[str, Any]) -> list[Question]:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from witness.cli.damage import advising
+
 
 @click.command("serve")
 @click.argument("run", type=click.Path(path_type=Path))
@@ -38,7 +40,9 @@ def command(
     from witness.rundir import RunDir
     from witness.serving import Serving
 
-    with Serving(RunDir.open(run), key, data) as serving:
+    with advising(run):
+        opened = Serving(RunDir.open(run), key, data)
+    with opened as serving:
         for warning in serving.warnings:
             click.echo(f"warning: {warning}", err=True)
         app = make_app(

@@ -30,7 +30,7 @@ from witness.data.options import DataOptions
 from witness.data.tensors import TensorReader
 from witness.data.text import folder_files, resolve
 from witness.data.tokens import TokenReader
-from witness.statefile import atomic_write, disk_error, write_bytes
+from witness.statefile import atomic_write, disk_error, naming, write_bytes
 
 COPY_LIMIT = 64 << 20
 MAX_INDEX = 1 << 20
@@ -106,10 +106,12 @@ def open_stored(folder: Path, data: Path | None = None) -> Corpus:
         VerificationError: `corpus-root`, when the leaves are not the claimed ones; `corpus-changed`, when the data's
         length is not. UsageError: `corpus-missing`, when the data is not there.
     """
-    index = decode(_read(folder / INDEX, MAX_INDEX), StoredCorpus, limit=MAX_INDEX)
-    leaves = parse_leaves(_read(folder / LEAVES, LEAF_BYTES * MAX_DOCUMENTS))
-    documents = Documents(leaves, index.claim.packing, index.claim.tokenizer)
-    documents.check(index.claim)
+    with naming(folder / INDEX):
+        index = decode(_read(folder / INDEX, MAX_INDEX), StoredCorpus, limit=MAX_INDEX)
+    with naming(folder / LEAVES):
+        leaves = parse_leaves(_read(folder / LEAVES, LEAF_BYTES * MAX_DOCUMENTS))
+        documents = Documents(leaves, index.claim.packing, index.claim.tokenizer)
+        documents.check(index.claim)
     source = index.claim.source
     if index.kind == "copy":
         return FileCorpus(documents, source, [_own_file(folder / DATA)], offset=0)
