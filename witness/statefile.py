@@ -157,12 +157,12 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 
 @contextmanager
-def naming(path: Path) -> Iterator[None]:
-    """Within it, an error about what a file of a run holds says which file it is."""
+def naming(*paths: Path) -> Iterator[None]:
+    """Within it, an error about what a file of a run holds says which file it is, or which of them may be."""
     try:
         yield
     except (ProtocolError, VerificationError) as error:
-        name = f"{path.parent.name}/{path.name}"
+        name = " or ".join(f"{path.parent.name}/{path.name}" for path in paths)
         if name in str(error):
             raise
         raise type(error)(

@@ -110,6 +110,7 @@ def open_stored(folder: Path, data: Path | None = None) -> Corpus:
         index = decode(_read(folder / INDEX, MAX_INDEX), StoredCorpus, limit=MAX_INDEX)
     with naming(folder / LEAVES):
         leaves = parse_leaves(_read(folder / LEAVES, LEAF_BYTES * MAX_DOCUMENTS))
+    with naming(folder / LEAVES, folder / INDEX):
         documents = Documents(leaves, index.claim.packing, index.claim.tokenizer)
         documents.check(index.claim)
     source = index.claim.source
