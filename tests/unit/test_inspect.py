@@ -27,7 +27,7 @@ from witness.cli.inspect import command
 from witness.inspection import brief, inspect
 from witness.printable import printable
 from witness.readable import call_text, readable
-from witness.report import terminal
+from witness.report import charts, terminal, wording
 from witness.report.curve import curve
 from witness.report.page import render
 from witness.report.scale import Scale, floats, label, round_numbers, thin
@@ -369,6 +369,34 @@ def test_a_scale_maps_what_it_was_made_of_into_the_unit_interval(values):
     assert len(ticks) <= 12
 
 
+def test_a_clipped_norm_is_no_curve():
+    """Rounding of the last bits is neither drawn as jitter nor told as extremes."""
+    clipped = [1.0 - (step % 5) * 6e-8 for step in range(40)]
+    scale = Scale.over(clipped)
+    drawn = [scale.at(value) for value in clipped]
+    assert max(drawn) - min(drawn) < 1e-3
+    labels = [label(tick) for tick in scale.ticks(5)]
+    assert len(set(labels)) == len(labels)
+    summary = {"count": 40, "first": 1.0, "last": 1.0, "min": min(clipped), "max": 1.0, "nan": 0, "infinite": 0}
+    told = wording.course({**summary, "min_step": 5, "max_step": 1})
+    assert told.startswith("1 at every step") and "lowest" not in told
+    falling = Scale.over([1.0, 0.999])
+    assert falling.at(1.0) - falling.at(0.999) > 0.5
+
+
+def test_no_axis_title_lies_on_tick_labels(run):
+    document = inspect(run, full=True)
+    rates = [0.00029985 - 1e-8 * step for step in range(STEPS)]
+    document["hyperparameters"]["first"] = {"lr": rates[0]}
+    document["hyperparameters"]["values"] = {"lr": rates}
+    for rate in (rates, [-1.2345e-15, 9.8765e-15]):
+        document["hyperparameters"]["values"]["lr"] = rate
+        for chart in charts.charts(document):
+            widest = max(len(tick.text) for tick in chart.rows)
+            assert chart.frame.left - 8 - 6.8 * widest > 20, chart.title
+            assert all(tick.at >= chart.frame.left for tick in chart.columns)
+
+
 def test_ticks_are_round():
     assert round_numbers(0.3, 5.4, 5) == [2.0, 4.0]
     assert [label(tick) for tick in round_numbers(3.21, 5.5, 5)] == ["3.5", "4", "4.5", "5", "5.5"]
@@ -410,6 +438,8 @@ def test_the_page_is_written_and_the_terminal_shows_the_run(run, tmp_path):
     assert "GPT  finished: 8 of 8 steps" in result.stdout
     assert run.manifest().run_id.hex() in result.stdout
     assert max(map(len, result.stdout.splitlines())) <= 80
+    assert not [line for line in result.stdout.splitlines() if line != line.rstrip()]
+    assert "update 0" not in result.stdout
 
 
 def test_an_order_of_steps_that_cannot_be_is_not_shown(run):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from witness.report import wording
@@ -45,6 +45,8 @@ class Frame:
         return round(self.bottom - (self.bottom - self.top) * scale.at(value), 1)
 
 
+_TITLE, _DIGIT = 30, 7
+"""Room for the title of a vertical axis, and for each character of a tick label."""
 WIDE, NARROW = Frame(940, 270), Frame(450, 220)
 
 
@@ -119,8 +121,10 @@ class Chart:
 def charts(document: dict[str, Any]) -> list[Chart]:
     """The charts of the full form of an inspection, the loss first and wide; none for what has no finite value."""
     losses, gradients, updates = document["losses"], document["gradient_norms"], document["update_norms"]
-    groups = {f"group {number}": norms["values"] for number, norms in enumerate(updates)}
-    course = " ".join(f"Group {number}: {wording.course(norms)}." for number, norms in enumerate(updates[:MAX_LINES]))
+    groups = {f"parameter group {number}": norms["values"] for number, norms in enumerate(updates)}
+    course = " ".join(
+        f"Parameter group {number}: {wording.course(norms)}." for number, norms in enumerate(updates[:MAX_LINES])
+    )
     caption = None if len(updates) <= 2 else wording.many(len(updates), "parameter group")
 
     found = [
@@ -170,6 +174,8 @@ def _chart(
     scale = Scale.over(value for values in columns.values() for value in values)
     if scale is None:
         return None
+    caption = summary if caption is None else caption
+    wide, frame = frame is WIDE, _roomy(frame, scale)
     steps = max(map(len, columns.values()))
     thinned = {name: thin(values, (frame.right - frame.left) // 2) for name, values in columns.items()}
     gaps = sorted({step for points in thinned.values() for step, value in points if math.isnan(value)})
@@ -178,8 +184,7 @@ def _chart(
         Mark(frame.across(step, steps), "gap", f"not a finite number at or near step {step:,}")
         for step in gaps[:MAX_MARKS]
     ]
-    caption = summary if caption is None else caption
-    if frame is WIDE:
+    if wide:
         caption = "; ".join([caption, *dict.fromkeys(_MEANINGS[mark.kind] for mark in marks)])
 
     return Chart(
@@ -196,6 +201,12 @@ def _chart(
         dense=steps > frame.right - frame.left,
         hidden=len(series) - len(columns),
     )
+
+
+def _roomy(frame: Frame, scale: Scale) -> Frame:
+    """The frame, its plot so far to the right that the widest tick label ends beside the axis's title, not on it."""
+    widest = max((len(label(tick)) for tick in scale.ticks(6)), default=0)
+    return replace(frame, left=max(frame.left, _TITLE + _DIGIT * widest))
 
 
 def _events(document: dict[str, Any], frame: Frame, steps: int) -> list[Mark]:

@@ -10,6 +10,8 @@ from typing import Any
 
 Point = tuple[int, float]
 """Step, counted from 1, and value."""
+_NARROW = 1e-4
+"""Part of a value below which differences are not drawn."""
 
 
 def floats(values: Iterable[Any]) -> list[float]:
@@ -51,6 +53,11 @@ def thin(values: Sequence[float], columns: int) -> list[Point]:
     return found
 
 
+def same(low: float, high: float) -> bool:
+    """Whether a range is so narrow that a drawing of it would show rounding: a clipped norm is one number."""
+    return high / 2 - low / 2 <= _NARROW * max(abs(low), abs(high)) / 2  # halves: the whole can exceed any float
+
+
 @dataclass(frozen=True, slots=True)
 class Scale:
     """Maps values to the unit interval.
@@ -74,7 +81,7 @@ class Scale:
         low, high = min(finite), max(finite)
         if low > 0 and high / low >= 100:
             return cls(low, high, logarithmic=True)
-        margin = (abs(low) / 2 or 1.0) if low == high else high / 20 - low / 20
+        margin = (abs(low) / 2 or 1.0) if same(low, high) else high / 20 - low / 20
         bottom = max(low - margin, -sys.float_info.max)
         return cls(0.0 if bottom < 0 <= low else bottom, min(high + margin, sys.float_info.max))
 

@@ -22,6 +22,16 @@ def show(document: dict[str, Any], console: Console, *, full: bool = False) -> N
         console: where to.
         full: with every kept state, source file and line of the numeric profile.
     """
+    if console.is_terminal:
+        _show(document, console, full)
+        return
+    with console.capture() as captured:
+        _show(document, console, full)
+    for line in captured.get().split("\n")[:-1]:  # where lines are wrapped or stand in columns, blanks fill them up
+        console.file.write(line.rstrip() + "\n")
+
+
+def _show(document: dict[str, Any], console: Console, full: bool) -> None:
     name = document["program"]["entry"].rpartition(":")[2]
     style = "bold green" if document["finished"] else "bold yellow"
     console.print(Text.assemble((printable(name), "bold"), "  ", (wording.status(document), style)))
@@ -75,7 +85,9 @@ def _facts(document: dict[str, Any]) -> list[tuple[str, str]]:
 
 def _steps(document: dict[str, Any]) -> list[tuple[str, str]]:
     rows = [("gradient", wording.course(document["gradient_norms"]))]
-    rows += [(f"update {i}", wording.course(norms)) for i, norms in enumerate(document["update_norms"])]
+    updates = document["update_norms"]
+    for number, norms in enumerate(updates):
+        rows.append(("update" if len(updates) == 1 else f"update, parameter group {number}", wording.course(norms)))
     hyper = document["hyperparameters"]
     for name in hyper["changing"]:
         first, last = wording.figure(hyper["first"][name]), wording.figure(hyper["last"][name])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from witness.report.scale import label
+from witness.report.scale import label, same
 
 
 def size(count: int | None) -> str:
@@ -41,6 +41,10 @@ def course(summary: dict[str, Any]) -> str:
     """A summary as one line: where it began and ended, its extremes, and what is not a number."""
     if not summary["count"]:
         return "no steps yet"
+    constant = summary["min"] is not None and same(summary["min"], summary["max"])
+    if constant and not summary["nan"] and not summary["infinite"]:
+        exactly = "" if summary["min"] == summary["max"] else ", within one part in ten thousand"
+        return f"{figure(summary['last'])} at every step{exactly}"
     parts = [f"first {figure(summary['first'])}, last {figure(summary['last'])}"]
     if summary["min"] is not None:
         parts.append(f"lowest {figure(summary['min'])} at step {summary['min_step']}")
