@@ -15,6 +15,7 @@ from witness import keys
 from witness.prover import RunArchive, serving_session
 from witness.query import Answerer
 from witness.rundir import RunDir
+from witness.visits import Tell, Visit
 
 ANSWER_ROOM = 1 << 22
 """Bytes of replies and records in one answer to a stranger, who asks again for the rest."""
@@ -27,6 +28,7 @@ class Serving:
         run: the directory; it may still be written by a trainer.
         key_file: the trainer's key; None for the one in the run's folder.
         data: where the corpus lies now, if it moved.
+        tell: called with a line about each session's beginning, challenges and end.
 
     Raises:
         UsageError: `other-key`, `not-a-key`.
@@ -34,8 +36,8 @@ class Serving:
         IncompleteError: states would have to be rebuilt, and this machine cannot give their bits.
     """
 
-    def __init__(self, run: RunDir, key_file: Path | None, data: Path | None = None) -> None:
-        self._run, self._data = run, data
+    def __init__(self, run: RunDir, key_file: Path | None, data: Path | None = None, tell: Tell | None = None) -> None:
+        self._run, self._data, self._tell = run, data, tell
         self._key_file = key_file
         self._lock = threading.Lock()
         self._answering = threading.Lock()
@@ -80,6 +82,8 @@ class Serving:
         with self._lock:
             if self._run.latest_head() != self.archive.head:
                 self._archives.append(RunArchive(self._run, data=self._data))
+            if self._tell is not None:
+                return Visit(self.archive, session, self.key, self._tell)
             return serving_session(self.archive, session, self.key)
 
     def describe(self) -> Mapping[str, Any]:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 import click
 
 from witness.cli.damage import advising
+
+
+def _tell(line: str) -> None:
+    click.echo(f"{datetime.now(UTC):%H:%M:%S} UTC  {line}", err=True)
 
 
 @click.command("serve")
@@ -34,14 +39,15 @@ def command(
     """Answer challenge sessions on RUN over HTTP, until Ctrl-C.
 
     States that were not kept are rebuilt in the sandbox when a session asks for them; a machine that cannot give their
-    bits serves nothing. The run may still be in training.
+    bits serves nothing. The run may still be in training. Each session's beginning, challenges and end are told on
+    stderr, unless --json is given.
     """
     from witness.http.server import make_app, serve
     from witness.rundir import RunDir
     from witness.serving import Serving
 
     with advising(run):
-        opened = Serving(RunDir.open(run), key, data)
+        opened = Serving(RunDir.open(run), key, data, None if as_json else _tell)
     with opened as serving:
         for warning in serving.warnings:
             click.echo(f"warning: {warning}", err=True)
