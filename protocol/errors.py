@@ -266,8 +266,8 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "not-run": _unknown("not run, because something before it failed", "see the first failure"),
         "program-not-trusted": _unknown(
             "the program is not a reference program and consent to run it is missing",
-            "read its sources (--save-program DIR writes them down), then consent with --trust-program DIGEST; it runs in "
-            "the sandbox only",
+            "read its sources (--save-program DIR writes them down), then consent with --trust-program DIGEST; it "
+            "runs in the sandbox only",
         ),
         "compiler": _unknown(
             "the program is compiled, and its compiler does not work in the sandbox",
@@ -502,9 +502,21 @@ class WitnessError(Exception):
         if CODES[code].family != self.family:
             raise KeyError(f"{code!r} means {CODES[code].family!r}; a {type(self).__name__} means {self.family!r}")
         super().__init__(message)
+        self._next_action = ""
         self.code = code
         self.evidence: dict[str, object] = dict(evidence or {})
         self.next_action = next_action or CODES[code].next_action
+
+    @property
+    def next_action(self) -> str:
+        """What to do now; also the last line of a traceback, which is all that a caller from Python may see."""
+        return self._next_action
+
+    @next_action.setter
+    def next_action(self, action: str) -> None:
+        others = [note for note in getattr(self, "__notes__", ()) if note != f"next: {self._next_action}"]
+        self._next_action = action
+        self.__notes__ = [*others, f"next: {action}"]
 
     @property
     def exit_status(self) -> int:

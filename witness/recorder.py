@@ -4,7 +4,7 @@
         for batch in run:
             loss = run.step(batch)
 
-Before step 1 the program is tried twice on scratch copies: one step (which the operation recorder watches under the
+The program is tried twice on scratch copies: before step 1 for one step (which the operation recorder watches under the
 native profile: which operations, shapes and dtypes does it really use?), and after the second real step, that step once
 more from the restored state. A program that keeps state where the census cannot see it, or draws from somewhere else
 than its seeds, is refused there and then, by the name of the tensor that differs, instead of failing an honest run's
@@ -357,7 +357,8 @@ class Recorder:
                 raise UsageError(
                     "resume-mismatch",
                     f"{name}: not what the manifest of {self.run.path} promises",
-                    next_action=(
+                    next_action=self.run.way_out()
+                    or (
                         "continue with the program, data, key and profile the run was started with, or record a new run"
                     ),
                 )
@@ -503,6 +504,8 @@ class Recorder:
                 "not-self-contained",
                 f"step {step}, executed again from the same state, batch and seeds, differs first in {name} ({what})",
                 evidence={"step": step, "tensor": name, "byte": offset},
+                next_action="something outside the state decides the step: an unseeded generator, a global, a clock, "
+                f"an unregistered tensor. Mend the program, delete {self.run.path}, and start again",
             )
 
     def _table(self, census: Census) -> Table:

@@ -22,11 +22,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from protocol.errors import ProtocolError, UsageError
+from protocol.errors import ProtocolError, UsageError, WitnessError
 from protocol.keys import PublicKey, SigningKey, parse_signing_key, parse_vkey
 from protocol.manifest import MAX_SOURCE, Manifest, check_source, parse_manifest
 from protocol.notes import Checkpoint, sign_head
-from protocol.records import AfterManifest, CheckpointEvent, parse_entry
+from protocol.records import AfterManifest, CheckpointEvent, FinalEvent, parse_entry
 from protocol.statetree import Entry, Pieces
 from witness.statefile import disk_error, open_regular, read_state, write_bytes
 
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 _HEAD_NAME = re.compile(r"^[0-9]{12}\.note$")
 MAX_HEAD = 1 << 16
+_EARLY = 4
+"""Entries that there can be before the second step: manifest, initial state, a step and its state."""
 
 
 class RunDir:
@@ -67,7 +69,7 @@ class RunDir:
         run = cls(path)
         try:
             if path.exists() and not (path.is_dir() and run._is_unbegun()):
-                raise UsageError("run-exists", f"{path} exists and is not empty")
+                raise UsageError("run-exists", f"{path} exists and is not empty", next_action=run.way_out())
             for folder in (path, run.heads, run.checkpoints, run.corpus, run.program):
                 folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -85,6 +87,27 @@ class RunDir:
             return True
         with self.log() as entries:
             return entries.size == 0
+
+    def way_out(self) -> str | None:
+        """What to do about a run that ended before its second step, as one does whose program is refused there.
+
+        Until then a program has not shown that its steps follow from its state; a mended one is another run's.
+        """
+        from witness.logreader import LogReader
+
+        try:
+            with LogReader(self.log_path) as log:
+                if log.size() > _EARLY:
+                    return None
+                last = parse_entry(list(log.entries(1))[-1]) if log.size() > 1 else None
+        except (WitnessError, OSError):
+            return None
+        if isinstance(last, FinalEvent):
+            return None
+        return (
+            f"it holds a run that ended before its second step: if its program was refused, or has been changed since, "
+            f"delete {self.path} and start again; otherwise continue with --resume"
+        )
 
     @classmethod
     def open(cls, path: Path) -> RunDir:

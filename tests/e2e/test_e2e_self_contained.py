@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from e2e import programs, recording
+from e2e.command import witness
 from e2e.lab import Lab
 from e2e.verifying import verify
 
@@ -81,6 +82,25 @@ def test_what_decides_a_step_from_outside_is_found(parts: dict[str, str], lab: L
     assert report.evidence["step"] in (1, 2)
     assert report.evidence["tensor"].startswith(("model/", "optimizer/"))
     assert report.evidence["tensor"] in report.message
+
+
+def test_a_refused_run_says_how_its_folder_is_had_again(lab: Lab, tmp_path: Path) -> None:
+    source = programs.write(tmp_path / "source", **DRIFTING["a global counter"])
+    command = ("train", f"{source}:Small", "--data", tmp_path / "data", "--out", tmp_path / "run", "--threads", 1)
+    (tmp_path / "data").mkdir()
+    for number, row in enumerate(recording.ROWS):
+        (tmp_path / "data" / f"{number:03}").write_bytes(row)
+    refused = witness(*command, "--json", status=64).error
+    programs.write(tmp_path / "source")
+    for more, code in (((), "run-exists"), (("--resume",), "resume-mismatch")):
+        again = witness(*command, *more, "--json", status=64).error
+        assert again["error"] == code
+        assert f"delete {tmp_path / 'run'}" in refused["next"] and f"delete {tmp_path / 'run'}" in again["next"]
+    shutil.rmtree(tmp_path / "run")
+    programs.write(tmp_path / "source", above="print('loaded')", after="print('stepped')")
+    ended = witness(*command, "--json", status=0)
+    assert ended.json["finished"] and "loaded" in ended.err and "stepped" in ended.err
+    assert f"delete {tmp_path}" not in witness(*command, status=64).err
 
 
 @pytest.mark.parametrize(("parts", "place"), UNBOUND.values(), ids=UNBOUND.keys())

@@ -55,16 +55,20 @@ class LazyGroup(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(__version__, prog_name="witness")
-def group() -> None:
-    r"""Make a training run checkable by people who do not trust the trainer.
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    help="""Make a training run checkable by people who do not trust the trainer.
 
     \b
     witness train gpt --out runs/a          record a run
     witness verify runs/a                   challenge it
     witness serve runs/a                    let others challenge it
-    """
+    """,
+)
+@click.version_option(__version__, prog_name="witness")
+def group() -> None:
+    """Runs one command; its help stands above, because a docstring with an escape would be a raw one."""
 
 
 def main() -> None:

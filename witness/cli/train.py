@@ -6,8 +6,10 @@ import json
 import os
 import shlex
 import signal
+import sys
 import time
 import warnings
+from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -147,6 +149,17 @@ def command(
     Ctrl-C once ends after the current step; the run can then be continued with --resume.
     """
     _prepare(out, resume, options["threads"], options["profile"])
+    began = time.monotonic()
+    # Standard output is for the one JSON object, whatever the program prints.
+    with redirect_stdout(sys.stderr) if as_json else nullcontext():
+        recorder = _run(program, out, resume, as_json, settings, options)
+    _show(ctx, recorder, out, time.monotonic() - began, as_json)
+
+
+def _run(
+    program: str, out: Path, resume: bool, as_json: bool, settings: dict[str, str], options: dict[str, Any]
+) -> Any:
+    """Finds the program and records it; gives back the recorder, which is closed."""
     from witness.training import find_program, make_program, of_program, remake_program
 
     kind = find_program(program)
@@ -156,8 +169,8 @@ def command(
         else:
             steps = _as_before(out, options["steps"]).steps if resume else options["steps"]
             made = make_program(kind, settings, steps)
-        _record(ctx, made, out, resume, as_json, options)
-    except (WitnessError, click.exceptions.Exit):
+        return _record(made, out, resume, as_json, options)
+    except WitnessError:
         raise
     except Exception as error:
         found = of_program(error, kind, settings, begun=(out / "log.sqlite").is_file())
@@ -166,13 +179,12 @@ def command(
         raise found from error
 
 
-def _record(ctx: click.Context, made: Any, out: Path, resume: bool, as_json: bool, options: dict[str, Any]) -> None:
+def _record(made: Any, out: Path, resume: bool, as_json: bool, options: dict[str, Any]) -> Any:
     from witness.keys import named_key
     from witness.profile import DEFAULT
     from witness.recorder import RecordingWarning, record
     from witness.training import run_loop
 
-    began = time.monotonic()
     with Progress(quiet=as_json) as progress:
         if (options["profile"] or "").startswith("exact"):
             announce_compilation(progress.stage)
@@ -202,7 +214,7 @@ def _record(ctx: click.Context, made: Any, out: Path, resume: bool, as_json: boo
         _stop_softly(recorder, progress)
         with recorder:
             run_loop(recorder, lambda step, loss: progress.advance(step, total, f"loss {loss:.4f}"))
-    _show(ctx, recorder, out, time.monotonic() - began, as_json)
+    return recorder
 
 
 def _prepare(out: Path, resume: bool, threads: int | None, profile: str | None) -> None:
