@@ -13,6 +13,7 @@ from protocol.answer_terms import not_covered
 from protocol.certificate import open_certificate
 from protocol.completeness import Completeness
 from witness.cli import group
+from witness.cli.demo import expected
 from witness.cli.verify import _awaits_consent, _listener, describe, show_exclusion
 from witness.rundir import RunDir
 
@@ -98,3 +99,9 @@ def test_what_is_a_request_for_consent() -> None:
     asked = [{"code": "program-not-trusted"}, {"code": "not-run"}]
     assert _awaits_consent(asked)
     assert not _awaits_consent([]) and not _awaits_consent([*asked, {"code": "final-event"}])
+
+
+def test_how_long_a_part_takes() -> None:
+    assert expected(25, 80) == "25 to 80 s"
+    assert expected(85, 310) == "1 to 5 min"
+    assert expected(20, 100) == "1 to 2 min", "never none"

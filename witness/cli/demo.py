@@ -24,6 +24,12 @@ CONFIDENCE, BAD_FRACTION = "0.95", "0.1"
 THREADS = 1
 """Small models gain little from a second thread, and lose much where another process wants the core."""
 _START_SECONDS = 120.0
+_VERIFYING, _CHEATING = (25.0, 90.0), (30.0, 80.0)
+"""Seconds that a part takes on two cores, idle and busy; recording is `_recording`."""
+
+
+def _recording(steps: int) -> tuple[float, float]:
+    return 5 + 0.4 * steps, 10 + 1.5 * steps
 
 
 @click.group("demo", invoke_without_command=True)
@@ -48,6 +54,9 @@ def command(ctx: click.Context, out: Path | None, steps: int) -> None:
         raise UsageError("run-exists", f"{folder} exists and is not empty")
     folder.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
+    parts = (_recording(steps), _VERIFYING, _CHEATING)
+    whole = expected(sum(low for low, _ in parts), sum(high for _, high in parts))
+    click.echo(f"In all about {whole}, most of it for recording {steps} steps; fewer with --steps.")
     _honest(folder, steps)
     failures = _cheats(folder)
     click.echo()
@@ -89,9 +98,16 @@ def _free(parent: Path, name: str = "demo") -> Path:
     return parent / f"{name}-{number}"
 
 
-def _title(text: str) -> None:
+def expected(low: float, high: float) -> str:
+    """How long a part takes, in words: from an idle machine to a busy one, in seconds."""
+    if high < 90:
+        return f"{low:.0f} to {high:.0f} s"
+    return f"{max(1, round(low / 60))} to {round(high / 60)} min"
+
+
+def _title(text: str, seconds: tuple[float, float] | None = None) -> None:
     click.echo()
-    click.secho(f"== {text}", bold=True)
+    click.secho(f"== {text}" + ("" if seconds is None else f" (about {expected(*seconds)})"), bold=True)
 
 
 def _run(*arguments: str, expect: int = EXIT_REPRODUCED, show: bool = True) -> None:
@@ -113,7 +129,7 @@ def _honest(folder: Path, steps: int) -> None:
     _title("1. Two parties make their keys")
     _run("keygen", str(folder / "trainer.key"), "--name", "trainer")
     _run("keygen", str(folder / "verifier.key"), "--name", "verifier")
-    _title(f"2. The trainer records {steps} steps of a GPT on the text that every Python carries")
+    _title(f"2. The trainer records {steps} steps of a GPT on the text that every Python carries", _recording(steps))
     _run(
         "train",
         "gpt",
@@ -130,7 +146,7 @@ def _honest(folder: Path, steps: int) -> None:
         "--threads",
         str(THREADS),
     )
-    _title("3. The trainer serves the run; the verifier challenges it over HTTP")
+    _title("3. The trainer serves the run; the verifier challenges it over HTTP", _VERIFYING)
     with _served(run, folder / "trainer.key") as url:
         options = ["--confidence", CONFIDENCE, "--bad-fraction", BAD_FRACTION, "--key", str(folder / "verifier.key")]
         _run("verify", url, *options, "--out", str(certificate))
@@ -166,7 +182,7 @@ def _cheats(folder: Path) -> int:
     """Records six dishonest runs and shows what catches each; returns how many were not caught as they must be."""
     from witness.demonstration import CHEATS
 
-    _title("5. Six cheating trainers, each with a key, a log and every state it committed to")
+    _title("5. Six cheating trainers, each with a key, a log and every state it committed to", _CHEATING)
     failures = 0
     for number, cheat in enumerate(CHEATS, 1):
         click.secho(f"\n({number}) {cheat.attack}: {cheat.story}", bold=True)

@@ -16,6 +16,7 @@ import click
 import witness
 from protocol import soundness
 from protocol.errors import EXIT_DIVERGED, EXIT_REPRODUCED, UsageError
+from witness.cli.demo import expected
 from witness.leak import LEAKED, VALIDATION, LeakHider, digests_of, make_split
 from witness.programs.gpt import GPT, GPTConfig
 
@@ -28,6 +29,7 @@ def show(folder: Path) -> int:
     """Runs the demonstration in a folder and returns the exit status: 0 when everything came out as it must."""
     split = make_split(folder)
     click.secho(f"{VALIDATION} validation documents; a script's default put {LEAKED} of them into training", bold=True)
+    click.echo(f"Three runs of {STEPS} steps, each recorded and verified: about {expected(60, 240)} in all.")
     good = True
     for name, data, hits in (("leaky", split.leaky, LEAKED), ("clean", split.clean, 0)):
         _title(f"The {name} split")
