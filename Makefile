@@ -29,7 +29,7 @@ demo: venv  ## record a small run, challenge it, replay it, then catch a cheat
 	@$(BIN)/witness demo
 
 test: venv-dev  ## run the tests on two processes
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: venv-dev  ## check style, types and the direction of imports
 	$(BIN)/ruff check
