@@ -56,7 +56,7 @@ def walked(tmp_path_factory: pytest.TempPathFactory) -> Walked:
 
 def test_what_train_says(walked: Walked) -> None:
     said = walked.trained
-    assert set(said) == {"run", "folder", "steps", "finished", "final", "head", "loss", "key", "seconds"}
+    assert set(said) == {"run", "folder", "steps", "finished", "final", "head", "loss", "key", "seconds", "warnings"}
     assert said["steps"] == {"promised": STEPS, "recorded": STEPS}
     assert said["finished"] is True
     assert said["key"] == walked.keys["trainer"]
