@@ -273,7 +273,7 @@ def altered_value(value: Any, rng: random.Random) -> Any:
     path = rng.choice(paths)
     old = at_path(value, path)
     kind = rng.randrange(8)
-    if rng.random() < 0.6:
+    if len(paths) > 1 and rng.random() < 0.6:
         # Names repeat along a branch as often as its arrays are long: what stands deeper would hide what stands above.
         depth = rng.randrange(1, 1 + max(map(len, paths)))
         path = rng.choice([it for it in paths if len(it) == depth] or paths)

@@ -24,7 +24,7 @@ sys.path[:0] = [str(SPEC), str(SPEC.parent), str(SPEC.parent / "tests")]
 
 import msgspec
 from agree import IN_TOTO, envelope_of, heads_again, key_named, log_case, payload_of, raw, spelt
-from checker import VERSION, canonical, tagged
+from checker import VERSION, canonical, origin_of, tagged
 from made_run import KEY, made_run
 from package_calls import outcome
 
@@ -39,7 +39,7 @@ from protocol.keys import SigningKey
 from protocol.ledger import build
 from protocol.ledger_claim import Occurrences, document_key
 from protocol.messages import Policy
-from protocol.notes import cosign, open_head, parse_note, sign_note
+from protocol.notes import Checkpoint, cosign, open_head, parse_note, sign_head, sign_note
 from protocol.places import Places
 from protocol.randomness import commit_nonce, draw, session_seed
 from protocol.required import ChallengeResult, CheckResult, Result, draws_asked
@@ -216,10 +216,11 @@ def notes() -> Cases:
     yield case(
         "the cosigner's other key is another one", "note", spelt(cosigned), [COSIGNER.public.vkey], code="note-unsigned"
     )
-    blob = bytearray(base64.b64decode(cosigned.rsplit(b" ", 1)[1]))
-    blob[4] = 128
-    late = cosigned.rsplit(b" ", 1)[0] + b" " + base64.b64encode(bytes(blob)) + b"\n"
-    yield case("a time of 2^63", "note", spelt(late), [COSIGNER.cosigner.vkey], code="bad-signature")
+    body, late = head.rpartition(b"\n\n")[0] + b"\n", (1 << 63).to_bytes(8, "big")
+    cosigner = COSIGNER.cosigner
+    signature = COSIGNER.sign(b"cosignature/v1\ntime 9223372036854775808\n" + body)
+    line = f"\u2014 {cosigner.name} {base64.b64encode(cosigner.key_id + late + signature).decode()}\n".encode()
+    yield case("a time of 2^63", "note", spelt(head + line), [cosigner.vkey], code="bad-signature")
 
 
 def heads() -> Cases:
@@ -276,6 +277,9 @@ def envelopes() -> Cases:
     yield envelope("a member twice: the last one counts", b'{"payload":"AAAA",' + json.dumps(good)[1:].encode())
     yield envelope("two signers of two", both, keys=[TRAINER, other.public.vkey], threshold=2)
     yield envelope("one key twice is one signer", both, "envelope-unsigned", [TRAINER, COSIGNER.public.vkey], 2)
+    yield envelope("more signers than there are keys", both, "threshold", known, 2)
+    yield envelope("no signer at all", both, "threshold", known, 0)
+    yield envelope("a key of a cosigner", good, "key-kind", [COSIGNER.cosigner.vkey])
     yield envelope("no known signer", good, "envelope-unsigned", [other.public.vkey])
     yield envelope("no signature", good | {"signatures": []}, "envelope-unsigned")
     yield envelope("another payload", good | {"payload": base64.b64encode(b'{"a":1}').decode()}, "envelope-unsigned")
@@ -362,6 +366,9 @@ def trees() -> Cases:
     yield consistency("equal sizes, other roots", 13, 13, roots(12, 13), [], "consistency-proof")
     yield consistency("equal sizes, a hash", 13, 13, roots(13, 13), [bytes(32)], "consistency-proof")
     yield consistency("no proof", 6, 13, roots(6, 13), [], "consistency-proof")
+    cut = [six[0][:31], *six[1:]]
+    yield consistency("a hash of 31 bytes", 6, 13, roots(6, 13), cut, "proof-malformed")
+    yield consistency("65 hashes", 6, 13, roots(6, 13), [bytes(32)] * 65, "proof-malformed")
     yield consistency("from size 0", 0, 13, (merkle.EMPTY_ROOT, root), [], "proof-malformed")
     yield consistency("backwards", 13, 6, roots(13, 6), six, "proof-malformed")
 
@@ -381,6 +388,8 @@ def states() -> Cases:
     yield case("the same, of two shards", "state-root", entries, shown, {"shards": 2, "size": 4096})
     yield case("the same, of larger pieces", "state-root", entries, shown, {"shards": 1, "size": 8192})
     yield case("no entry", "state-root", [], [], pieces)
+    longer = [spelt(it) for it in (data[0] + b" ", *data[1:])]
+    yield case("bytes that are too long", "state-root", entries, longer, pieces, code="state-bytes")
     yield case("a piece of no power of two", "state-root", [], [], {"shards": 1, "size": 5000}, code="not-canonical")
 
     def table(
@@ -471,6 +480,7 @@ def ledgers() -> Cases:
         ("cut short", found[:-1]),
         ("a byte behind", found + b"\0"),
         ("a sibling of zeros", bytes([1, 0, 1, 0x80]) + bytes(32)),
+        ("a sibling of zeros above another", bytes([1, 0, 2, 0xC0]) + bytes(32) + b"\1" * 32),
         ("padding that is not zero", bytes([1, 0, 1, 0xC0]) + bytes([1]) * 64),
         ("the last sibling empty", bytes([1, 0, 1, 0])),
         ("257 levels", bytes([1, 1, 1]) + b"\xff" * 32 + b"\x80" + b"\1" * 32 * 257),
@@ -490,7 +500,10 @@ def ledgers() -> Cases:
     yield listed("out of order", b"".join(rows[::-1]), code="places")
     yield listed("half a place", b"".join(rows)[:-1], code="places")
     yield listed("no place", b"", code="places")
-    yield listed("a document beyond", rows[0][:32] + b"\0\0\0\4" + b"".join(rows[1:]), code="places")
+    yield listed("a document beyond", b"".join(rows[:-1]) + rows[-1][:32] + b"\0\0\0\4", code="places")
+    more = sorted((document_key("t0-sha256", bytes([i]) * 32), i % 2) for i in range(5))
+    many = b"".join(key + i.to_bytes(4, "big") for key, i in more)
+    yield listed("more keys than documents", many, true | {"documents": 2, "entries": 2}, "not-canonical")
     yield listed("another root", b"".join(rows), true | {"root": "11" * 32}, "ledger-root")
     yield listed("another number of keys", b"".join(rows), true | {"entries": 2}, "ledger-root")
     yield listed(
@@ -532,10 +545,9 @@ def run(packing: str = "windows") -> dict[str, Any]:
         _, (entries, leaves, notes, _) = log_case(found.path)
         entries, notes = [raw(it) for it in entries], [raw(it) for it in notes]
         keeper = Answerer(found)
-        audit = audited(entries, notes[-1])
         digests = [("t0-sha256", sha256(text).digest()) for text in (TEXTS[0], b"a quiet night\n")]
         answers = [
-            keeper.digests(digests, [audit] if len(entries) == keeper_size(keeper) else []),
+            keeper.digests(digests),
             keeper.spans(SPANS, [b"stormy night", b"stormy light"]),
         ]
         return {
@@ -544,13 +556,7 @@ def run(packing: str = "windows") -> dict[str, Any]:
             "notes": notes,
             "head": keeper.head,
             "answers": [answer.to_bytes() for answer in answers],
-            "pieces": [TEXTS[0]],
         }
-
-
-def keeper_size(keeper: Answerer) -> int:
-    """Entries under an answerer's head."""
-    return int(keeper.head.split(b"\n")[1])
 
 
 def audited(entries: list[bytes], note: bytes) -> bytes:
@@ -597,6 +603,11 @@ def corpora() -> Cases:
         ("another length", altered(leaves, 15), "corpus-leaves"),
         ("another token start", altered(leaves, 87), "corpus-leaves"),
         ("no leaf", b"", "corpus-root"),
+        (
+            "2^63 tokens",
+            bytes(8) + (1 << 63).to_bytes(8, "big") + bytes(72) + (1 << 63).to_bytes(8, "big"),
+            "corpus-leaves",
+        ),
     ):
         yield case(name, "corpus", claim, spelt(data), code=code)
     for name, change, code in (
@@ -911,6 +922,18 @@ def logs() -> Cases:
     yield log("with a fault and a resume", [*values[: at[5]], fault, resume, *values[at[5] :]], outliers=2)
     yield log("unfinished", values[: at[4]])
     yield log("of no step", values[:2])
+    sparse = [
+        it | ({"state_root": None} if it["type"] == "step" and it["step"] % 2 else {})
+        for it in values
+        if (it["type"], it.get("step")) != ("checkpoint", 3)
+    ]
+    sparse[0] = sparse[0] | {"commit_every": 2}
+    yield log("with a root every two steps", sparse)
+    rooted = [it | ({"state_root": "33" * 32} if it.get("step") == 3 else {}) for it in sparse]
+    yield log("a root where none is promised", rooted, "state-root-missing")
+    kept = {"type": "checkpoint", "step": 3, "state_root": "33" * 32}
+    at_3 = next(i for i, it in enumerate(sparse) if it.get("step") == 3) + 1
+    yield log("a kept state where no root is", [*sparse[:at_3], kept, *sparse[at_3:]], "state-root-missing")
     nan = [
         it | {"fingerprint": it["fingerprint"] | {"loss": "f32:7fc00000"}}
         if it.get("step") == 3 and it["type"] == "step"
@@ -951,6 +974,19 @@ def logs() -> Cases:
         ("a fault of a later step", [*values[: at[3]], fault | {"step": 3}, *values[at[3] :]], "event"),
         ("a fault of step 0", [*values[: at[3]], fault | {"step": 0}, *values[at[3] :]], "event"),
         ("a resume elsewhere", [*values[: at[3]], resume, *values[at[3] :]], "event"),
+        (
+            "a resume of an earlier step",
+            [*values[: at[3]], resume | {"step": 1, "checkpoint": 0}, *values[at[3] :]],
+            "event",
+        ),
+        (
+            "probes that were not promised",
+            [
+                it | {"fingerprint": it["fingerprint"] | {"probe": "00" * 32}} if it["type"] == "step" else it
+                for it in values
+            ],
+            "fingerprint-shape",
+        ),
         ("a resume from later", [*values[: at[5]], resume | {"checkpoint": 5}, *values[at[5] :]], "event"),
         ("an end before the promise", [*values[: at[5]], values[end] | {"steps": 4}], "final-event"),
         ("an end with another root", {end: {"state_root": "00" * 32}}, "final-event"),
@@ -982,6 +1018,13 @@ def logs() -> Cases:
         "a head beyond", "log", *given, [spelt(it) for it in (longer[-1], origin_heads[-1])], 1, code="head-beyond"
     )
     yield case("a session's head over fewer", "log", *given, [spelt(origin_heads[0])], 1, code="head-root")
+    origin = origin_of(tagged("run", true[0]).hex())
+    for name, root, code in (
+        ("a head over nothing", merkle.EMPTY_ROOT, None),
+        ("nothing's other root", bytes(32), "head-root"),
+    ):
+        note = sign_head(Checkpoint(origin, 0, root), KEY)
+        yield case(name, "log", *given, [spelt(it) for it in (note, origin_heads[-1])], 1, code=code)
     strange = heads_again(true, [1], VERIFIER)
     yield case("a head by another key", "log", *given, [spelt(strange[-1])], 1, code="note-unsigned")
 
@@ -1031,6 +1074,31 @@ def predicate(policy: Policy, nonce: bytes = bytes(range(32)), draws: int | None
         verdict="reproduced" if k >= draws_asked(policy, audit.steps) else "incomplete",
         package="0",
     ), head
+
+
+def claimed(steps: int, policy: Policy, note: bytes | None = None) -> Predicate:
+    """A certificate of a session over a head and a run of which only the number of steps matters, all reproduced."""
+    good = predicate(POLICY)[0]
+    note = note or sign_head(Checkpoint(origin_of(good.run), 2 * steps + 2, bytes(32)), KEY)
+    session, commitment, nonce = (bytes.fromhex(it) for it in (good.session, good.commitment, good.nonce))
+    body = parse_note(note).text.encode()
+    seed = session_seed(session=session, policy=encode(policy), commitment=commitment, head=body, nonce=nonce)
+    count = draws_asked(policy, steps)
+    drawn = {number + 1: place for place, number in enumerate(draw(seed, steps, count))}
+    named = ((0, "init"), (1, "first"), (steps, "last"))
+    listed = [*named, *((step, "draw") for step in drawn if step not in (1, steps))]
+    return msgspec.structs.replace(
+        good,
+        run=parse_note(note).text.split("\n")[0].rpartition("/")[2],
+        head=note.decode(),
+        statement=sign_note(statement_text(good.session, policy, good.commitment, body), KEY).decode(),
+        policy=policy,
+        draws=count,
+        steps=steps,
+        promised=steps,
+        mandatory=named,
+        challenges=tuple(ChallengeResult(step, why, drawn.get(step), Result("reproduced")) for step, why in listed),
+    )
 
 
 CHECKS = (
@@ -1171,6 +1239,10 @@ def certificates() -> Cases:
         code="envelope-unsigned",
     )
     yield certificate("of a verifier beside those accepted", {"verifier": COSIGNER.public.vkey}, "certificate", known)
+    long = claimed(1000, Policy("0.9", "5%"))
+    yield case("of a thousand steps", "certificate", spelt(sign_certificate(long, VERIFIER)), [])
+    left_out = msgspec.structs.replace(long, challenges=long.challenges[:-1], verdict="incomplete")
+    yield case("of a thousand steps, one draw left out", "certificate", spelt(sign_certificate(left_out, VERIFIER)), [])
     second = sign_certificate(predicate(POLICY, nonce=bytes(range(1, 33)))[0], VERIFIER)
     short = [sign_certificate(predicate(POLICY, nonce=bytes([i]) * 32, draws=2)[0], VERIFIER) for i in (1, 2, 3)]
     yield case("two sessions", "certificates", [spelt(signed), spelt(second)], [])
@@ -1189,6 +1261,10 @@ def certificates() -> Cases:
     digest = canonical(json.loads(canonical(empty)))
     reseeded = spelt(envelope_of(digest, [VERIFIER]))
     yield case("of different heads", "certificates", [spelt(signed), reseeded], [], code="other-head")
+    size = int(good.head.split("\n")[1])
+    forked = claimed(6, POLICY, sign_head(Checkpoint(origin_of(good.run), size, bytes(32)), KEY))
+    pair = [spelt(signed), spelt(sign_certificate(forked, VERIFIER))]
+    yield case("of two histories", "certificates", pair, [], code="equivocation")
 
 
 def audits() -> Cases:
@@ -1299,6 +1375,23 @@ def answers() -> Cases:
         ("a certificate that is none", put("evidence", to=["{}"]), "envelope-malformed"),
     ):
         yield answer(name, change, code)
+    supports = claimed(6, POLICY, found["head"])
+    accuses = (CheckResult("heads", Result("diverged")), *supports.checks)
+    begun = claimed(0, POLICY, found["notes"][0])
+    for name, made, code in (
+        ("a certificate that supports it", supports, None),
+        (
+            "a certificate that accuses",
+            msgspec.structs.replace(supports, checks=accuses, verdict="diverged"),
+            "completeness",
+        ),
+        (
+            "a certificate over another head",
+            msgspec.structs.replace(begun, challenges=(), mandatory=(), verdict="incomplete"),
+            "completeness",
+        ),
+    ):
+        yield answer(name, put("evidence", to=[sign_certificate(made, VERIFIER).decode()]), code)
     yield case(
         "another head than the answer's",
         "answer",
@@ -1317,9 +1410,18 @@ def answers() -> Cases:
         envelope = envelope_of(canonical(audit | {"predicate": audit["predicate"] | change}), [AUDITOR])
         yield answer(name, put("evidence", to=[envelope.decode()]), code)
     span = spans["replies"][0]
+    grams = span["grams"]
+    few = span | {"grams": grams[:1], "length": 5, "opened": None, "result": "possible", "shown": span["shown"][:1]}
+    hidden = span | {"shown": span["shown"][:1], "grams": [*grams[:-1], grams[-1] | {"digest": "11" * 32}]}
+    twice = span | {"opened": span["opened"] | {"pieces": span["opened"]["pieces"] * 2}}
     for name, change, code in (
         ("a span: grams out of order", lambda it: it["replies"][0]["grams"].reverse(), "answer-malformed"),
         ("a span shorter than the guarantee", put("replies", 0, "length", to=5), "answer-malformed"),
+        ("a span of one gram, shorter than the guarantee", put("replies", 0, to=few), "answer-malformed"),
+        ("a span possible, not all shown", put("replies", 0, to=few | {"length": 12, "grams": grams}), "answer"),
+        ("a gram that is not shown, of another digest", put("replies", 0, to=hidden), "answer"),
+        ("a gram behind the span", put("replies", 0, "grams", -1, "position", to=9), "answer-malformed"),
+        ("a piece twice", put("replies", 0, to=twice), "answer-malformed"),
         ("a span included, shown as absent", put("replies", 0, "result", to="absent"), "answer"),
         ("a span that is not opened", put("replies", 0, "opened", to=None), "answer"),
         ("a span possible, not opened", lambda it: it["replies"][0].update(opened=None, result="possible"), None),
@@ -1340,6 +1442,83 @@ def answers() -> Cases:
         yield answer(name, change, code, spans)
 
 
+def other_answers() -> Cases:
+    """Answers about other logs, and from ledgers that lie."""
+    found = run("documents")
+    true, made = found["entries"][:-2], json.loads(found["answers"][0])
+    manifest, init, first, second = (json.loads(entry) for entry in true[:4])
+
+    def answer(
+        name: str,
+        log: list[Any],
+        tail: list[int],
+        records: tuple[int, ...] = (),
+        code: str | None = None,
+        **changes: Any,
+    ) -> Any:
+        data = [canonical(it) for it in log]
+        tree, note = merkle.Tree([merkle.leaf_hash(it) for it in data]), heads_again(data, [], KEY)[-1]
+        proofs = [[it.hex() for it in tree.inclusion_proof(i)] for i in range(len(data))]
+        parts = [[{"entry": log[i], "index": i, "proof": proofs[i]} for i in part] for part in (tail, records)]
+        value = made | {"head": note.decode(), "manifest": log[0], "manifest_proof": proofs[0]}
+        value |= {"tail": parts[0], "records": parts[1]} | changes
+        return case(name, "answer", spelt(canonical(value)), spelt(note), [], code=code)
+
+    fault, resume = {"type": "fault", "step": 1, "note": ""}, {"type": "resume", "step": 2, "checkpoint": 0}
+    final = {"type": "final", "steps": 7, "state_root": "00" * 32, "released": "00" * 32}
+    large = second | {"hyperparameters": {"a": "x" * (1 << 16)}}
+    log = [manifest, init, first, second]
+    yield answer("of a run that only promised", [manifest], [])
+    yield answer("of a run that did not start", log[:2], [1])
+    yield answer("of two steps", log, [3], (2, 3))
+    yield answer("of a log that ends with faults", [*log, fault, fault], [3, 4, 5])
+    yield answer("of a log that ends with a resume", [*log, resume], [4])
+    for name, entries, tail, records, code in (
+        ("no tail, no records", log, [], (), "answer-malformed"),
+        ("a tail that begins with a fault", [*log, fault, fault], [4, 5], (), "answer-malformed"),
+        ("a tail of two steps", log, [2, 3], (), "answer-malformed"),
+        ("more steps than promised", [*log, *[fault] * 5, final], [9], (), "answer"),
+        ("more steps than entries", [*log, resume | {"step": 4}], [4], (), "answer"),
+        ("one step recorded twice", [*log[:3], first, second], [4], (2, 3), "answer"),
+        ("a record of step 0", [*log[:2], first | {"step": 0}, second], [3], (2,), "answer-malformed"),
+        ("a record that is none", [*log, resume], [4], (1,), "answer-malformed"),
+        ("a record of a later step", [*log[:3], second | {"step": 3}, second], [4], (3,), "answer-malformed"),
+        ("an entry of more than 2^16 bytes", [*log[:3], large], [3], (), "too-large"),
+    ):
+        yield answer(name, entries, tail, records, code)
+    digest = sha256(b"not a document").digest()
+    key, reply = document_key("t0-sha256", digest), made["replies"][0]
+    for name, occurrences, code in (
+        ("a ledger that names a document of other bytes", Occurrences(1, (0,)), "answer"),
+        ("a ledger that names a document beyond the corpus", Occurrences(1, (7,)), "ledger-inclusion"),
+        ("a ledger that counts a document twice", Occurrences(2, (0,)), "ledger-inclusion"),
+    ):
+        tree = build([(key, occurrences.value)])
+        claim = {"documents": 4, "entries": 1, "root": tree.root.hex(), "tier": "t0-sha256"}
+        lie = reply | {"digest": digest.hex(), "documents": reply["documents"][:1]}
+        lie |= {"proof": tree.prove(key).to_bytes().hex(), "occurrences": occurrences.to_bytes().hex()}
+        yield answer(name, [manifest | {"ledgers": [claim]}, init], [1], code=code, replies=[lie])
+    value, head = of_tokens()
+    span = value["replies"][0]
+    for name, change, code in (
+        ("a span of tokens", {}, None),
+        ("a span of half a token", {"length": 23}, "answer-malformed"),
+        ("a span between tokens", {"opened": span["opened"] | {"start": 5}}, "answer-malformed"),
+    ):
+        replies = [span | change]
+        yield case(name, "answer", spelt(canonical(value | {"replies": replies})), spelt(head), [], code=code)
+
+
+def of_tokens() -> tuple[Any, bytes]:
+    """An answer about a span of tokens of two bytes, and its head."""
+    texts = [bytes(range(64 * i, 64 * i + 64)) for i in range(3)]
+    with TemporaryDirectory() as folder:
+        tier, cut = "t2-winnow-u16-k4-w3", Packing("windows", 8, 8)
+        found = made_run(Path(folder) / "run", texts, packing=cut, steps=2, batch=1, tiers=[tier], tokens="uint16")
+        keeper = Answerer(found)
+        return json.loads(keeper.spans(tier, [texts[1][4:28]]).to_bytes()), keeper.head
+
+
 FILES = {
     "encoding": encoding,
     "keys": keys,
@@ -1358,7 +1537,7 @@ FILES = {
     "logs": logs,
     "certificates": certificates,
     "audits": audits,
-    "answers": answers,
+    "answers": lambda: (*answers(), *other_answers()),
 }
 
 
