@@ -559,3 +559,18 @@ def test_a_chunked_loss_is_the_loss():
         expected = F.cross_entropy(F.linear(B, B[:3]), T % 3)
         assert torch.equal(F.linear_cross_entropy(B, B[:3], T % 3), expected)
         assert torch.equal(F.linear_cross_entropy(B, B[:3], T % 3, options=options), expected)
+
+
+def test_conversions_that_releases_round_differently_are_refused():
+    with pytest.raises(UsageError, match="bfloat16"), activate("exact-14"):
+        torch.ones(3).to(torch.float8_e4m3fn)
+    with pytest.raises(UsageError, match="bfloat16"), activate("exact-14"):
+        torch.zeros(3, dtype=torch.float8_e5m2).copy_(torch.ones(3))
+
+
+def test_products_over_any_dimension():
+    with activate("exact-14"):
+        assert torch.tensor(3.0).prod(0).item() == 3.0
+        assert torch.empty(2, 0).prod(-1).tolist() == [1.0, 1.0]
+        assert torch.empty(0, 3).prod(0).shape == (3,)
+        assert torch.full((2, 3), 2.0).prod(-1, keepdim=True).tolist() == [[8.0], [8.0]]

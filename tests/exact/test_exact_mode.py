@@ -271,8 +271,11 @@ def test_a_nan_gets_one_pattern_before_it_is_committed_to():
     x.view(torch.int32)[1] = 0x7F812345  # a signalling NaN with a payload
     kept = x.clone()
     half = x.bfloat16()
+    small = x.to(torch.float8_e5m2)
+    small.view(torch.uint8)[1] = 0xFD
     with activate("exact-14") as exact:
-        exact.settle([x, half, torch.arange(3)])
+        exact.settle([x, half, small, torch.arange(3)])
+    assert small.view(torch.uint8).tolist()[:3] == [0x3C, 0x7E, 0x7E]
     assert x.view(torch.int32).tolist()[1:3] == [0x7FC00000, 0x7FC00000]
     assert half.view(torch.int16).tolist()[1:3] == [0x7FC0, 0x7FC0]
     assert torch.equal(x.view(torch.int32)[[0, 3, 4, 5]], kept.view(torch.int32)[[0, 3, 4, 5]])

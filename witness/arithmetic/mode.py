@@ -163,7 +163,8 @@ class Exact:
         """
         with _disable_current_modes(), torch.no_grad():
             for tensor in tensors:
-                if tensor.is_floating_point() and bool(tensor.sum().isnan()):
+                summed = tensor.float() if tensor.element_size() == 1 else tensor
+                if tensor.is_floating_point() and bool(summed.sum().isnan()):
                     tensor.copy_(canonical_nan(tensor))
 
 

@@ -16,6 +16,8 @@ _QUIET = {
     torch.float32: (torch.int32, 0x7FC00000),
     torch.bfloat16: (torch.int16, 0x7FC0),
     torch.float16: (torch.int16, 0x7E00),
+    torch.float8_e4m3fn: (torch.int8, 0x7F),
+    torch.float8_e5m2: (torch.int8, 0x7E),
 }
 
 
@@ -63,7 +65,7 @@ def canonical_nan(x: torch.Tensor) -> torch.Tensor:
     """
     if x.dtype not in _QUIET:
         return x
-    nan = torch.isnan(x)
+    nan = torch.isnan(x.float() if x.element_size() == 1 else x)
     if not bool(nan.any()):
         return x
     integer, pattern = _QUIET[x.dtype]

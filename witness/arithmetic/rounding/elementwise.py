@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from protocol.errors import UsageError
 from witness.arithmetic.matrix.scaling import power_of_two
 from witness.arithmetic.registry import OPERATORS, operator
 
@@ -199,6 +200,10 @@ def copy_(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False
 
 def _in_range(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """What is to be converted, so that the conversion is the same everywhere: to half precision by way of float32."""
+    if dtype.itemsize == 1 and dtype.is_floating_point and x.dtype != dtype:
+        raise UsageError(
+            "exact-refused", f"a conversion to {dtype} has no exact definition (releases of torch differ): use bfloat16"
+        )
     if dtype.itemsize == 2 and dtype.is_floating_point and x.dtype.itemsize >= 4 and x.dtype != torch.float32:
         return x.float()
     if not x.is_floating_point() or dtype.is_floating_point or dtype.is_complex or dtype == torch.bool:

@@ -117,6 +117,9 @@ def scan(x: torch.Tensor, place: int, combine: str = "add") -> torch.Tensor:
 
 def product(x: torch.Tensor, place: int, keepdim: bool = False) -> torch.Tensor:
     """The product over one dimension, by halving."""
+    if not x.dim():
+        return x.clone()
+    place %= x.dim()
     n = x.shape[place]
     if n == 0:
         x = x.new_ones([*x.shape[:place], 1, *x.shape[place + 1 :]])
