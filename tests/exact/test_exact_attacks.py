@@ -68,6 +68,21 @@ def test_of_several_sources_for_one_place_the_last_wins(place, either_way, threa
         assert place(torch.zeros(101)).tolist() == last_wins(101, INDEX, SOURCE)
 
 
+def test_integers_are_placed_in_order_too(threads):
+    with activate("exact-14"):
+        for x, source in (
+            (torch.zeros(101, dtype=torch.int64), SOURCE.long()),
+            (torch.zeros(101).bool(), SOURCE > 9e3),
+        ):
+            assert x.index_put((INDEX,), source).tolist() == last_wins(101, INDEX, source)
+            assert x.put(INDEX, source).tolist() == last_wins(101, INDEX, source)
+        x = torch.zeros(101, dtype=torch.int64)
+        sums = torch.bincount(INDEX, SOURCE.double()).long()
+        assert torch.equal(x.index_put((INDEX,), SOURCE.long(), accumulate=True), sums)
+        assert torch.equal(x.clone().index_put_((INDEX,), SOURCE.long(), accumulate=True), sums)
+        assert torch.equal(x.put(INDEX, SOURCE.long(), accumulate=True), sums)
+
+
 def test_placing_where_no_place_is_met_twice_and_by_masks_is_torchs_own():
     x = torch.zeros(5, 4)
     expected = x.clone()
@@ -169,6 +184,8 @@ def test_the_sign_of_a_nan_is_no_information():
             assert x.to(dtype).signbit().tolist() == [False, False, True, False, True]
             assert torch.ones(5, dtype=dtype).copysign(x.to(dtype)).tolist() == [1, 1, -1, 1, -1]
         assert torch.ones(2).copysign(-math.nan).tolist() == [1, 1]
+        assert (torch.tensor([math.inf]) - math.inf).view(torch.int32).item() == 0x7FC00000
+        assert (torch.tensor([math.inf]) - math.inf).bfloat16().view(torch.int16).item() == 0x7FC0
         assert torch.tensor([math.inf, math.nan, 0.75]).frexp().exponent.tolist() == [0, 0, 0]
 
 

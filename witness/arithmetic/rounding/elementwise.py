@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from protocol.errors import UsageError
-from witness.arithmetic.matrix.scaling import power_of_two
+from witness.arithmetic.matrix.scaling import canonical_nan, power_of_two
 from witness.arithmetic.registry import OPERATORS, operator
 
 Number = int | float
@@ -158,6 +158,16 @@ def copysign(x: torch.Tensor, y: Operand) -> torch.Tensor:
 def signbit(x: torch.Tensor) -> torch.Tensor:
     """Whether negative, or -0; false for NaN."""
     return torch.signbit(x) & ~x.isnan()
+
+
+@operator("view.dtype", halves=True)
+def view_as(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """The same memory as another type: every NaN in it is first given its one pattern, in place."""
+    if x.is_floating_point() and x.dtype != dtype:
+        settled = canonical_nan(x)
+        if settled is not x:
+            x.copy_(settled)
+    return torch.ops.aten.view.dtype(x, dtype)  # type: ignore[no-any-return]
 
 
 @operator("frexp", halves=True)

@@ -183,8 +183,8 @@ def index_put(
     """Placing at indices; accumulated as integers where asked for."""
     del unsafe
     adding = accumulate_ if accumulate is None else accumulate
-    if not adding and not _met_twice(x, indices):
-        return torch.ops.aten.index_put.default(x, indices, values, False)  # type: ignore[no-any-return]
+    if not x.is_floating_point() if adding else not _met_twice(x, indices):
+        return torch.ops.aten.index_put.default(x, indices, values, adding)  # type: ignore[no-any-return]
     places = torch.arange(x.numel(), device=x.device).reshape(x.shape)
     places = torch.ops.aten.index.Tensor(places, indices)
     source = values.to(x.dtype).expand(places.shape)
@@ -196,8 +196,9 @@ def index_put(
 @operator("index_put_", "_index_put_impl_", in_place=True)
 def index_put_(x: torch.Tensor, indices: Indices, values: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
     """Placing at indices in place: without a copy of `x` where nothing is added and no place is met twice."""
-    if not (args[0] if args else kwargs.get("accumulate", False)) and not _met_twice(x, indices):
-        return torch.ops.aten.index_put_.default(x, indices, values, False)  # type: ignore[no-any-return]
+    adding = args[0] if args else kwargs.get("accumulate", False)
+    if not x.is_floating_point() if adding else not _met_twice(x, indices):
+        return torch.ops.aten.index_put_.default(x, indices, values, adding)  # type: ignore[no-any-return]
     return x.copy_(index_put(widened(x), indices, widened(values), *args, **kwargs))
 
 

@@ -121,5 +121,5 @@ def put(x: torch.Tensor, index: torch.Tensor, source: torch.Tensor, accumulate: 
     places = (index % max(1, x.numel())).reshape(-1)
     if not accumulate:
         return latest(x, places, source.reshape(-1))
-    flat = x.reshape(-1)
-    return OPERATORS["index_add"](flat, 0, places, source.reshape(-1)).reshape(x.shape)  # type: ignore[no-any-return]
+    add = OPERATORS["index_add"] if x.is_floating_point() else torch.index_add
+    return add(x.reshape(-1), 0, places, source.reshape(-1)).reshape(x.shape)
