@@ -215,7 +215,7 @@ def test_a_path_that_leads_nowhere(tmp_path: Path):
         with pytest.raises(UsageError) as caught:
             open_corpus(path, DOCUMENTS)
         assert caught.value.code == "corpus-missing"
-        assert "list" in caught.value.next_action
+        assert "path" in caught.value.next_action
 
 
 def test_the_embedded_text_is_one_document_a_topic():
