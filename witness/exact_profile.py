@@ -128,11 +128,13 @@ def compare(recorded: ExactProfile, optimizers: Mapping[str, "Optimizer"], reach
 def excuses(recorded: ExactProfile) -> list[Difference]:
     """Lines in which this process differs so that a program may fail here; see `witness.profile.excuses`.
 
-    Other releases of torch, and other devices, ask for other operations.
+    Other releases of torch, and other devices, ask for other operations. A line that was not recorded is of something
+    that the program does not use.
     """
     here = capture(recorded.arithmetic, {})
     here = structs.replace(here, device={**here.device, "used": machine.best_device()})
-    return [d for d in differences(recorded, here) if d.kind != "note" or d.path == "device.used"]
+    found = [d for d in differences(recorded, here) if d.recorded is not None]
+    return [d for d in found if d.kind != "note" or d.path == "device.used"]
 
 
 def arithmetic(name: str) -> AbstractContextManager[Any]:

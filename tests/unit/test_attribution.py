@@ -215,7 +215,7 @@ def test_a_module_that_is_missing_here_accuses_nobody(tmp_path: Path) -> None:
     assert isinstance(error, IncompleteError) and error.code == "program-load"
 
 
-def recorded_with(**lines: str) -> Change:
+def recorded_with(**lines: str | None) -> Change:
     def change(manifest: Manifest) -> Manifest:
         found = msgspec.structs.replace(manifest.profile, build={**manifest.profile.build, **lines})
         return msgspec.structs.replace(manifest, profile=found)
@@ -240,6 +240,13 @@ def test_what_the_arithmetic_refuses_was_not_recorded_under_it(tmp_path: Path) -
     error = run(tmp_path, "steps", numeric="exact", step=REFUSED)
     assert isinstance(error, VerificationError) and error.code == "replay-failed"
     assert error.evidence["found"] == "exact-refused" and "linalg_eig" in str(error)
+
+
+def test_a_line_that_was_not_recorded_is_no_excuse(tmp_path: Path) -> None:
+    """As those of numpy, of a program that does not use it."""
+    unused = recorded_with(numpy=None, numpy_functions=None)
+    error = run(tmp_path, "steps", numeric="exact", step=REFUSED, change=unused)
+    assert isinstance(error, VerificationError)
 
 
 @pytest.mark.parametrize("kind", ["compare", "steps"])
