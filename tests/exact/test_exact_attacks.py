@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
+from torch.utils._pytree import tree_map
 
 from protocol.errors import UsageError
 from witness.arithmetic import mode, registry
@@ -591,3 +592,56 @@ def test_products_over_any_dimension():
         assert torch.empty(2, 0).prod(-1).tolist() == [1.0, 1.0]
         assert torch.empty(0, 3).prod(0).shape == (3,)
         assert torch.full((2, 3), 2.0).prod(-1, keepdim=True).tolist() == [[8.0], [8.0]]
+
+
+def test_subnormal_numbers_are_kept_or_the_arithmetic_is_refused():
+    with pytest.raises(UsageError, match="subnormal"), activate("exact-14"):
+        torch.set_flush_denormal(True)
+    try:
+        with pytest.raises(UsageError, match="subnormal"), activate("exact-14"):
+            pass
+    finally:
+        torch.set_flush_denormal(False)
+    with activate("exact-14"):
+        assert torch.tensor(2.0**-126).mul(0.5).item() == 2.0**-127
+
+
+class Wrapped(torch.Tensor):
+    """A tensor type with operators of its own: those of the tensor inside."""
+
+    @staticmethod
+    def __new__(cls, inner):
+        return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        def unwrapped(t):
+            return t.inner if isinstance(t, Wrapped) else t
+
+        result = func(*tree_map(unwrapped, args), **tree_map(unwrapped, kwargs or {}))
+        return tree_map(lambda t: Wrapped(t) if isinstance(t, torch.Tensor) else t, result)
+
+
+class Named(torch.Tensor):
+    """A tensor type without."""
+
+
+def test_tensor_types_are_seen_through():
+    with activate("exact-14"):
+        expected = (A @ A.t()).tanh().sum(0) * 2
+        wrapped = Wrapped(A)
+        assert torch.equal(((wrapped @ wrapped.t()).tanh().sum(0) * 2).inner, expected)
+        named = A.as_subclass(Named)
+        found = (named @ named.t()).tanh().sum(0) * 2
+        assert type(found) is Named
+        assert torch.equal(found.as_subclass(torch.Tensor), expected)
+
+
+def test_operators_of_higher_order_are_refused():
+    with pytest.raises(UsageError, match="scaled_dot_product_attention"), activate("exact-14"):
+        torch.ops.higher_order.cond(torch.tensor(True), torch.sin, torch.cos, (torch.ones(3),))

@@ -7,6 +7,7 @@ one, overlapping windows) may be read; what writing to it leaves there is up to 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -72,6 +73,21 @@ def apart(op: Any, plan: Callable[..., Any]) -> Callable[..., Any]:
         return plan(*args, **kwargs)
 
     return checked
+
+
+def require_subnormals() -> None:
+    """Asks the calling thread's processor, by Python's own floats.
+
+    Raises:
+        UsageError: `exact-refused`, where what is smaller than the normal numbers becomes zero.
+    """
+    smallest = sys.float_info.min
+    if smallest * 0.5 == 0.0:
+        raise UsageError(
+            "exact-refused",
+            "subnormal numbers are flushed to zero in this thread; the exact arithmetic keeps them: leave out"
+            " torch.set_flush_denormal(True)",
+        )
 
 
 def overlaps(x: torch.Tensor) -> bool:

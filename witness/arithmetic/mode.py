@@ -37,8 +37,12 @@ class ExactOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Runs one operator's definition."""
-        del types
+        """Runs one operator's definition.
+
+        A tensor type with operators of its own runs those first; what they are made of comes here again.
+        """
+        if types and any(kind not in (torch.Tensor, torch.nn.Parameter) for kind in types):
+            return NotImplemented
         plan = _plan(func) if self._scope is None or self._scope.active else func
         return plan(*args, **kwargs) if kwargs else plan(*args)
 
@@ -144,6 +148,13 @@ def _refusal(op: Any) -> Callable[..., Any]:
     def refuse(*args: Any, **kwargs: Any) -> Any:
         del args, kwargs
         name = str(op)
+        if isinstance(op, torch._ops.HigherOrderOperator):  # noqa: SLF001
+            raise UsageError(
+                "exact-refused",
+                f"{name} has no exact definition: write it with tensors and Python's own if, while and for, attention"
+                " with torch.nn.functional.scaled_dot_product_attention",
+                evidence={"operator": name},
+            )
         base = table.base(name.split(".")[1]) if name.startswith("aten.") else name
         advice = table.advice(base) if name.startswith("aten.") else "use torch's own operations"
         raise UsageError(
@@ -176,11 +187,13 @@ def activate(name: str) -> Iterator[Exact]:
         name: `exact-14` or `exact-18`: the magnitude bits of the operands of products.
 
     Raises:
-        UsageError: `exact-refused`, inside, for an operation without a definition.
+        UsageError: `exact-refused`, inside, for an operation without a definition; before and after, where subnormal
+            numbers are flushed to zero.
     """
     family, _, bits = name.partition("-")
     if family != "exact" or bits not in ("14", "18"):
         raise UsageError("exact-refused", f"{name!r} is no arithmetic: exact-14 or exact-18")
+    guards.require_subnormals()
     with (
         registry.precision(int(bits)),
         variants.settings(),
@@ -190,6 +203,7 @@ def activate(name: str) -> Iterator[Exact]:
         _modes(scope),
     ):
         yield Exact()
+    guards.require_subnormals()
 
 
 @contextmanager
