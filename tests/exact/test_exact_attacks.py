@@ -645,3 +645,24 @@ def test_tensor_types_are_seen_through():
 def test_operators_of_higher_order_are_refused():
     with pytest.raises(UsageError, match="scaled_dot_product_attention"), activate("exact-14"):
         torch.ops.higher_order.cond(torch.tensor(True), torch.sin, torch.cos, (torch.ones(3),))
+
+
+def test_it_is_active_in_one_thread_at_a_time():
+    begun, go = threading.Event(), threading.Event()
+
+    def other():
+        with activate("exact-18"):
+            begun.set()
+            go.wait()
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    begun.wait()
+    try:
+        with pytest.raises(UsageError, match="another thread"), activate("exact-14"):
+            pass
+    finally:
+        go.set()
+        thread.join()
+    with activate("exact-14"), activate("exact-18"):
+        assert registry.product_bits() == 18

@@ -195,11 +195,11 @@ def activate(name: str) -> Iterator[Exact]:
         raise UsageError("exact-refused", f"{name!r} is no arithmetic: exact-14 or exact-18")
     guards.require_subnormals()
     with (
+        threads.under(_modes) as scope,
         registry.precision(int(bits)),
         variants.settings(),
         truncation.substituted(),
         recomputation.under(ExactFunctions),
-        threads.under(_modes) as scope,
         _modes(scope),
     ):
         yield Exact()

@@ -59,14 +59,25 @@ class Scope:
         return call
 
 
+_open: list[Scope] = []
+
+
 @contextmanager
 def under(modes: Callable[[Scope], AbstractContextManager[Any]]) -> Iterator[Scope]:
     """Puts what is started meanwhile under `modes`.
 
     Args:
         modes: makes the modes of one thread; they must let everything pass when the scope is no longer active.
+
+    Raises:
+        UsageError: `exact-refused`, where the arithmetic is active in another thread: what is replaced for it, and its
+            precision, are the process's.
     """
+    outer = _open[-1] if _open else None
+    if outer is not None and not outer.covers():
+        raise UsageError("exact-refused", "exact arithmetic is active in another thread of this process: one at a time")
     scope = Scope()
+    _open.append(scope)
     start, given, spawn = threading.Thread.start, ThreadPoolExecutor.submit, BaseProcess.start
 
     def started(self: threading.Thread) -> None:
@@ -93,5 +104,6 @@ def under(modes: Callable[[Scope], AbstractContextManager[Any]]) -> Iterator[Sco
         yield scope
     finally:
         scope.active = False
+        _open.remove(scope)
         threading.Thread.start, ThreadPoolExecutor.submit = start, given  # type: ignore[method-assign]
         BaseProcess.start = spawn  # type: ignore[method-assign]
