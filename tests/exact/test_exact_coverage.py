@@ -126,3 +126,28 @@ def test_loss_scaling_skips_what_overflows_and_grows():
             weights.append(layer.weight.detach().clone())
     assert scales == [2.0**10, 2.0**11, 2.0**10, 2.0**10]
     assert [torch.equal(a, b) for a, b in itertools.pairwise(weights)] == [False, False, True, False]
+
+
+def test_distinct_elements_are_those_of_torch_with_positive_zeros():
+    x = torch.tensor([[2.0, -0.0, torch.nan], [0.0, 2.0, -1.0], [torch.nan, 2.0, -0.0]])
+    for kind in (torch.float32, torch.bfloat16, torch.int64, torch.bool):
+        t = (x if kind.is_floating_point else x.nan_to_num()).to(kind)
+        stock = torch.unique(
+            t.nan_to_num(9.0) if kind.is_floating_point else t, return_inverse=True, return_counts=True
+        )
+        with activate("exact-14"):
+            values, inverse, counts = torch.unique(t, return_inverse=True, return_counts=True)
+            assert torch.equal(torch.unique(t, sorted=False), values) or kind.is_floating_point
+            assert torch.equal(torch.unique(t, return_inverse=True)[1], inverse)
+        if kind.is_floating_point:
+            assert torch.equal(values[:3], stock[0][:3]) and values[3:].isnan().tolist() == [True, True]
+            assert not values.signbit()[1]
+            assert counts.tolist() == [*stock[2][:3].tolist(), 1, 1]
+            assert inverse.tolist() == [[2, 1, 3], [1, 2, 0], [4, 2, 1]]
+        else:
+            assert torch.equal(values, stock[0]) and torch.equal(inverse, stock[1]) and torch.equal(counts, stock[2])
+    with activate("exact-14"):
+        rows, inverse = torch.unique(torch.tensor([[1.0, -0.0], [0.0, 5.0], [1.0, 0.0]]), dim=0, return_inverse=True)
+        assert rows.tolist() == [[0.0, 5.0], [1.0, 0.0]] and not rows.signbit().any()
+        assert inverse.tolist() == [1, 0, 1]
+        assert torch.unique(torch.empty(0)).numel() == 0

@@ -5,6 +5,7 @@ import importlib
 MODULES = (
     "rounding.elementwise",
     "rounding.comparisons",
+    "rounding.distinct",
     "rounding.creation",
     "summation.reductions",
     "summation.placing",
