@@ -708,11 +708,14 @@ def add_up(found: list[SimpleNamespace]) -> tuple[str, tuple[int, int]]:  # cert
     bad, good = any(it.verdict == RANK[2] for it in found), any(it.verdict == RANK[0] for it in fresh)
     return RANK[2 if bad else 0 if good or enough else 1], missed
 
-def hold_to_log(it: SimpleNamespace, log: Log) -> None:  # certificate 8
-    need((log.run, log.m["key"]) == (it.p["run"], it.p["trainer"]), "other-run")
+def hold_to_log(it: SimpleNamespace, entries: list[bytes], leaves: bytes) -> None:  # certificate 8
+    about = tagged("run", entries[0]).hex(), read_manifest(entries[0])["key"]
+    need(about == (it.p["run"], it.p["trainer"]), "other-run")
+    if it.verdict == RANK[2]: return
+    log = Log(entries[:it.head.size], leaves, [], it.head)
     n = len(log.prints)
-    due = (n, log.mandatory(it.p["policy"]["outliers"]), log.roots[n] or "0" * 64)
-    need(it.verdict == RANK[2] or due == (it.p["steps"], it.p["mandatory"], it.p["final_state_root"]), "certificate")
+    due = n, log.mandatory(it.p["policy"]["outliers"]), log.roots[n] or "0" * 64
+    need(due == (it.p["steps"], it.p["mandatory"], it.p["final_state_root"]), "certificate")
 
 def check_audit(data: bytes, keys: Any = ()) -> dict[str, Any]:  # data-audit 3
     p = open_statement(data, keys, AUDIT)
@@ -1061,8 +1064,8 @@ def command(it: argparse.Namespace) -> list[tuple[str, str]]:  # findings: code 
         return [("", " ".join(f"{k}={v}" for k, v in reply.items())) for reply in replies]
     found = [check_certificate(load(name), keys) for name in it.names]
     for one in found if it.run else ():
-        entries = [entry for entry, _ in read_database(Path(it.run) / "log.sqlite")][:one.head.size]
-        hold_to_log(one, Log(entries, load(f"{it.run}/corpus/leaves"), [], one.head))
+        entries = [entry for entry, _ in read_database(Path(it.run) / "log.sqlite")]
+        hold_to_log(one, entries, load(f"{it.run}/corpus/leaves"))
     verdict, missed = add_up(found)
     text = f"{len(found)} certificate(s): {verdict}, detection {detection(missed)}"
     return [("" if verdict == RANK[0] else verdict, text)]

@@ -795,6 +795,8 @@ def manifests() -> Cases:
         ("more than 10^9 steps", {"steps": 10**9 + 1}),
         ("checkpoints between commitments", {"checkpoint_every": 3, "commit_every": 2}),
         ("commitments never", {"commit_every": 0}),
+        ("checkpoints never", {"checkpoint_every": 0}),
+        ("17 ledgers", {"ledgers": [good["ledgers"][1] | {"tier": f"t2-winnow-bytes-k{k}-w3"} for k in range(10, 27)]}),
         ("two ranks", {"ranks": 2}),
         ("too many probe samples", {"probe_samples": 4097}),
         ("a ledger twice", {"ledgers": [good["ledgers"][0]] * 2}),

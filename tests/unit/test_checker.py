@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 
-from protocol import PROTOCOL_VERSION
+from protocol import PROTOCOL_VERSION, dsse
 from protocol.certificate import CLAIMS, NOT_CLAIMED
 from protocol.encoding import encode
 from protocol.errors import CODES
+from protocol.keys import SigningKey
 
 SPEC = Path(__file__).parents[2] / "spec"
 EXAMPLE = SPEC / "example"
@@ -168,6 +169,24 @@ def test_a_verdict_has_its_status(alone: Any, tmp_path: Path) -> None:
         status, lines = alone("cert", tmp_path / verdict)
         assert status == due and verdict in lines[0]
     assert alone("cert", tmp_path / "reproduced", tmp_path / "diverged")[0] == 1
+
+
+def test_a_certificate_is_held_to_a_log(alone: Any, tmp_path: Path) -> None:
+    cases = json.loads((SPEC / "vectors" / "certificates.json").read_bytes())["cases"]
+    (tmp_path / "other").write_text(cases[0]["given"][0].removeprefix("raw:"))
+    assert alone("cert", tmp_path / "other", "--run", EXAMPLE / "run") == (1, [f"other-run: {tmp_path / 'other'}"])
+    key = SigningKey("verifier.example", sha256(b"training-witness example key verifier.example").digest())
+    statement = json.loads(base64.b64decode(json.loads((EXAMPLE / "certificate.json").read_bytes())["payload"]))
+    predicate = statement["predicate"]
+    # Well-formed lies about the log, signed: a mandatory challenge less, and another final state.
+    fewer = [it for it in predicate["mandatory"] if it[1] != "fault"]
+    for change in ({"mandatory": fewer}, {"final_state_root": "11" * 32}):
+        predicate = statement["predicate"] | change
+        subject = [{**statement["subject"][0], "digest": {"sha256": predicate["final_state_root"]}}]
+        lie = encode(statement | {"predicate": predicate, "subject": subject})
+        (tmp_path / "lie").write_bytes(dsse.sign("application/vnd.in-toto+json", lie, [key]))
+        assert alone("cert", tmp_path / "lie")[0] == 0
+        assert alone("cert", tmp_path / "lie", "--run", EXAMPLE / "run") == (1, [f"certificate: {tmp_path / 'lie'}"])
 
 
 def test_a_callers_mistake_ends_in_64(alone: Any, tmp_path: Path) -> None:
