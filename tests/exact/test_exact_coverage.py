@@ -1,6 +1,8 @@
 """Operations that programs were once refused and need not be: near stock float64, whatever the strides."""
 
+import copy
 import itertools
+import sys
 
 import pytest
 import torch
@@ -151,3 +153,97 @@ def test_distinct_elements_are_those_of_torch_with_positive_zeros():
         assert rows.tolist() == [[0.0, 5.0], [1.0, 0.0]] and not rows.signbit().any()
         assert inverse.tolist() == [1, 0, 1]
         assert torch.unique(torch.empty(0)).numel() == 0
+
+
+MODEL = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.LayerNorm(16), nn.Linear(16, 5))
+LABELS = torch.tensor([0, 4, 2, 1, 3, 2])
+O = torch.optim  # noqa: E741
+OPTIMISERS = {
+    "SGD": lambda p: O.SGD(p, 0.1, momentum=0.9, nesterov=True, weight_decay=0.1),
+    "Adam": lambda p: O.Adam(p, 0.01, amsgrad=True),
+    "Adam, a tensor's rate": lambda p: O.Adam(p, torch.tensor(0.01)),
+    "AdamW": lambda p: O.AdamW(p, 0.01, maximize=True),
+    "Adamax": lambda p: O.Adamax(p, 0.01),
+    "NAdam": lambda p: O.NAdam(p, 0.01),
+    "RAdam": lambda p: O.RAdam(p, 0.01),
+    "Adadelta": lambda p: O.Adadelta(p, 1.0),
+    "Adagrad": lambda p: O.Adagrad(p, 0.1),
+    "RMSprop": lambda p: O.RMSprop(p, 0.01, momentum=0.5, centered=True),
+    "Rprop": lambda p: O.Rprop(p, 0.01),
+    "ASGD": lambda p: O.ASGD(p, 0.01),
+}
+
+
+def optimised(make, foreach, schedule=None):
+    """Parameters and a running average after a few steps with clipping."""
+    model = copy.deepcopy(MODEL)
+    optimizer = make(model.parameters())
+    for group in optimizer.param_groups:
+        group["foreach"] = foreach
+    average = O.swa_utils.AveragedModel(model, multi_avg_fn=O.swa_utils.get_ema_multi_avg_fn(0.9))
+    scheduler = schedule(optimizer) if schedule else None
+    for _ in range(4):
+        optimizer.zero_grad()
+        F.cross_entropy(model(X), LABELS).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 0.5, norm_type=3.0, foreach=foreach)
+        nn.utils.clip_grad_value_(model.parameters(), 0.2)
+        optimizer.step()
+        average.update_parameters(model)
+        if scheduler is not None:
+            scheduler.step()
+    return torch.cat([t.detach().flatten().float() for t in (*model.parameters(), *average.parameters())])
+
+
+@pytest.mark.parametrize("name", OPTIMISERS)
+def test_optimisers_do_what_stock_ones_do_alone_and_over_lists(name):
+    expected = optimised(OPTIMISERS[name], foreach=False)
+    with activate("exact-18"):
+        found = optimised(OPTIMISERS[name], foreach=False)
+        if "tensor" not in name:
+            lists = optimised(OPTIMISERS[name], foreach=True)
+            assert torch.allclose(lists, found, rtol=1e-4, atol=1e-5)
+            assert torch.equal(lists, found) or name in ("Adagrad", "ASGD", "NAdam", "RAdam")
+    assert torch.allclose(found, expected, rtol=1e-2, atol=2e-3)
+
+
+def test_optimisers_that_are_not_told_take_the_same_text_on_every_device():
+    modules = [sys.modules[f"torch.optim.{name}"] for name in ("adagrad", "asgd", "nadam", "radam", "adam", "sgd")]
+    before = [module._default_to_fused_or_foreach for module in modules]
+    with activate("exact-14"):
+        for module in modules:
+            assert module._default_to_fused_or_foreach([torch.ones(1)], False, use_fused=True) == (False, False)
+    assert [module._default_to_fused_or_foreach for module in modules] == before
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        lambda o: O.lr_scheduler.OneCycleLR(o, 0.1, 10),
+        lambda o: O.lr_scheduler.CosineAnnealingLR(o, 10),
+        lambda o: O.lr_scheduler.ChainedScheduler([O.lr_scheduler.LinearLR(o), O.lr_scheduler.ExponentialLR(o, 0.9)]),
+        lambda o: O.lr_scheduler.PolynomialLR(o),
+    ],
+)  # fmt: skip
+def test_schedules_move_rates_that_are_numbers_or_tensors(schedule):
+    for kind in (float, torch.tensor):
+        expected = optimised(lambda p, kind=kind: O.AdamW(p, kind(0.01)), False, schedule)
+        with activate("exact-18"):
+            found = optimised(lambda p, kind=kind: O.AdamW(p, kind(0.01)), False, schedule)
+        assert torch.allclose(found, expected, rtol=1e-2, atol=2e-3)
+
+
+@pytest.mark.parametrize("norm", [nn.utils.parametrizations.weight_norm, nn.utils.parametrizations.spectral_norm])
+def test_parametrised_weights_are_trained(norm):
+    def trained(module):
+        optimizer = O.SGD(module.parameters(), 0.1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            module(X).square().mean().backward()
+            optimizer.step()
+        return module(X).detach()
+
+    module = norm(nn.Linear(8, 5))
+    expected = trained(copy.deepcopy(module))
+    with activate("exact-18"):
+        found = trained(copy.deepcopy(module))
+    assert torch.allclose(found, expected, rtol=1e-2, atol=1e-3)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -16,6 +18,8 @@ FACTORIES = {
     "rand", "rand_like", "randint", "randint_like", "randn", "randn_like", "randperm",
 }  # fmt: skip
 """Operators whose result has the type of the tensor that it is written into."""
+CHOICE = "_default_to_fused_or_foreach"
+"""What optimisers that are not told ask: whether to take the fused text, and whether that for lists."""
 ELEMENT = {"norm": "linalg_vector_norm", "powsum": "linalg__powsum", "max": "amax"}
 """Where a list operator's element goes by another name."""
 
@@ -204,13 +208,28 @@ def integers_only(op: Any, refusal: Callable[..., Any], *args: Any, **kwargs: An
 
 @contextmanager
 def settings() -> Iterator[None]:
-    """Torch's own switches that would choose between operators: put in one position, and back afterwards."""
+    """Torch's own switches that would choose between operators: put in one position, and back afterwards.
+
+    Optimisers that are not told take their text for lists on some devices and the one for single tensors on others; the
+    two differ in the order of operations (Adagrad, ASGD, NAdam, RAdam). Here it is the one for single tensors.
+    """
     fast, order = mha.get_fastpath_enabled(), opt_einsum.enabled
     mha.set_fastpath_enabled(False)
     opt_einsum.enabled = False
+    chosen = [(module, vars(module)[CHOICE]) for module in _optimisers()]
+    for module, _ in chosen:
+        setattr(module, CHOICE, lambda *_, **__: (False, False))
     try:
         with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
             yield
     finally:
         mha.set_fastpath_enabled(fast)
         opt_einsum.enabled = order
+        for module, choice in chosen:
+            setattr(module, CHOICE, choice)
+
+
+@functools.cache
+def _optimisers() -> list[ModuleType]:
+    """The modules that have `CHOICE` in their names."""
+    return [m for name, m in sys.modules.items() if name.startswith("torch.optim.") and CHOICE in vars(m)]
