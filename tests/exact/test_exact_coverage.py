@@ -212,6 +212,8 @@ def test_optimisers_that_are_not_told_take_the_same_text_on_every_device():
     with activate("exact-14"):
         for module in modules:
             assert module._default_to_fused_or_foreach([torch.ones(1)], False, use_fused=True) == (False, False)
+        assert O.swa_utils._get_foreach_kernels_supported_devices() == []
+    assert "cuda" in O.swa_utils._get_foreach_kernels_supported_devices()
     assert [module._default_to_fused_or_foreach for module in modules] == before
 
 

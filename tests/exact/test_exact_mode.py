@@ -115,6 +115,10 @@ def test_unknown_names_of_arithmetic_are_refused():
 
 def test_leaving_the_scope_restores_everything():
     fast = torch.backends.mha.get_fastpath_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    with activate("exact-14"):
+        assert not torch.are_deterministic_algorithms_enabled()
+    assert torch.are_deterministic_algorithms_enabled() and torch.is_deterministic_algorithms_warn_only_enabled()
     with pytest.raises(KeyError), activate("exact-18"):
         assert registry.product_bits() == 18
         raise KeyError

@@ -18,8 +18,11 @@ FACTORIES = {
     "rand", "rand_like", "randint", "randint_like", "randn", "randn_like", "randperm",
 }  # fmt: skip
 """Operators whose result has the type of the tensor that it is written into."""
-CHOICE = "_default_to_fused_or_foreach"
-"""What optimisers that are not told ask: whether to take the fused text, and whether that for lists."""
+CHOICES: dict[str, Callable[..., Any]] = {
+    "_default_to_fused_or_foreach": lambda *_, **__: (False, False),
+    "_get_foreach_kernels_supported_devices": list,
+}
+"""What optimisers and running averages that are not told ask: which devices have kernels for lists, or fused ones."""
 ELEMENT = {"norm": "linalg_vector_norm", "powsum": "linalg__powsum", "max": "amax"}
 """Where a list operator's element goes by another name."""
 
@@ -210,26 +213,32 @@ def integers_only(op: Any, refusal: Callable[..., Any], *args: Any, **kwargs: An
 def settings() -> Iterator[None]:
     """Torch's own switches that would choose between operators: put in one position, and back afterwards.
 
-    Optimisers that are not told take their text for lists on some devices and the one for single tensors on others; the
-    two differ in the order of operations (Adagrad, ASGD, NAdam, RAdam). Here it is the one for single tensors.
+    Optimisers and averages that are not told take their text for lists on some devices and the one for single tensors
+    on others; the two differ in the order of operations (Adagrad, ASGD, NAdam, RAdam, AveragedModel). Here it is the
+    one for single tensors. Under `torch.use_deterministic_algorithms` padding, resizing and pooling are other
+    compositions on a GPU; what is defined is deterministic without.
     """
     fast, order = mha.get_fastpath_enabled(), opt_einsum.enabled
+    asked = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    torch._C._set_deterministic_algorithms(False)  # noqa: SLF001 - the public function imports a compiler
     mha.set_fastpath_enabled(False)
     opt_einsum.enabled = False
-    chosen = [(module, vars(module)[CHOICE]) for module in _optimisers()]
-    for module, _ in chosen:
-        setattr(module, CHOICE, lambda *_, **__: (False, False))
+    chosen = [(module, name, vars(module)[name]) for module, name in _choices()]
+    for module, name, _ in chosen:
+        setattr(module, name, CHOICES[name])
     try:
         with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
             yield
     finally:
         mha.set_fastpath_enabled(fast)
         opt_einsum.enabled = order
-        for module, choice in chosen:
-            setattr(module, CHOICE, choice)
+        torch._C._set_deterministic_algorithms(asked[0], warn_only=asked[1])  # noqa: SLF001
+        for module, name, choice in chosen:
+            setattr(module, name, choice)
 
 
 @functools.cache
-def _optimisers() -> list[ModuleType]:
-    """The modules that have `CHOICE` in their names."""
-    return [m for name, m in sys.modules.items() if name.startswith("torch.optim.") and CHOICE in vars(m)]
+def _choices() -> list[tuple[ModuleType, str]]:
+    """Where torch has `CHOICES` by name."""
+    modules = [module for name, module in sys.modules.items() if name.startswith("torch.optim.")]
+    return [(module, name) for module in modules for name in CHOICES if name in vars(module)]
