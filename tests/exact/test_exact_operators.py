@@ -53,4 +53,4 @@ def test_settings_do_change_native_bits(tmp_path):
     found = [
         digests(tmp_path, setting, "native") for setting in ({"OMP_NUM_THREADS": "1"}, SETTINGS["two threads, avx2"])
     ]
-    assert sum(found[0][name] != found[1][name] for name in found[0]) > 30
+    assert sum(found[0][name] != found[1][name] for name in found[0]) > 20
